@@ -1,0 +1,90 @@
+"""Reading params.yaml: one frozen dataclass per section, checked key by key.
+
+The dataclass of a section lives in the package that uses it; this module reads and checks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from eyas import paths
+from eyas.errors import ConfigError
+
+SECTIONS = (
+    "target",
+    "datasets",
+    "prompts",
+    "generate",
+    "validate",
+    "reassemble",
+    "vocab",
+    "extract",
+    "train",
+    "export",
+    "speculation",
+    "evaluate",
+    "engine",
+    "server",
+)
+"""Every section of params.yaml, in pipeline order. No stage depends on `server`: its knobs change no result."""
+
+Params = TypeVar("Params")
+
+
+def load_section(section: str, schema: type[Params], path: Path = paths.PARAMS) -> Params:
+    """Read a section of params.yaml as its dataclass.
+
+    A dataclass may check values in `__post_init__` by raising ValueError with the key and the value.
+
+    Raises:
+        ConfigError: unknown key, wrong type, missing or impossible value; names the key in full.
+    """
+    return build(section, schema, read_section(section, path), path)
+
+
+def build(name: str, schema: type[Params], values: Any, path: Path = paths.PARAMS) -> Params:
+    """Check values (a mapping) against a dataclass and build it; `name` is the full key for messages."""
+    if not isinstance(values, dict):
+        raise ConfigError(f"`{name}` must be a mapping, not {values!r}", where=str(path))
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(values))
+        return cast(Params, OmegaConf.to_object(merged))
+    except OmegaConfBaseException as error:
+        key = f"{name}.{error.full_key}" if error.full_key else name
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"`{key}`: {reason}", where=str(path), hint=_hint(schema, error)) from error
+    except ValueError as error:
+        raise ConfigError(f"`{name}`: {error}", where=str(path)) from error
+
+
+def read_section(section: str, path: Path = paths.PARAMS) -> Any:
+    """A section of params.yaml as plain values, unchecked.
+
+    Raises:
+        ConfigError: no such file, no YAML, an unknown section beside it, or the section is absent.
+    """
+    try:
+        params = OmegaConf.load(path)
+    except FileNotFoundError as error:
+        raise ConfigError("no params.yaml here", where=str(path.resolve()), hint="run from the repository root") from error
+    except Exception as error:  # YAML has no common exception type across loaders
+        raise ConfigError(f"params.yaml is not valid YAML: {error}", where=str(path)) from error
+    if not isinstance(params, DictConfig):
+        raise ConfigError("params.yaml must be a mapping of sections", where=str(path))
+    unknown = sorted(str(key) for key in params if key not in SECTIONS)
+    if unknown:
+        raise ConfigError(
+            f"unknown section `{unknown[0]}`", where=str(path), hint=f"known sections: {', '.join(SECTIONS)}"
+        )
+    if section not in params:
+        raise ConfigError(f"section `{section}` is missing", where=str(path))
+    return OmegaConf.to_container(params[section], resolve=True) if params[section] is not None else {}
+
+
+def _hint(schema: type[Any], error: OmegaConfBaseException) -> str | None:
+    fields = getattr(error.object_type or schema, "__dataclass_fields__", None)
+    return f"known keys: {', '.join(fields)}" if fields else None

@@ -1,0 +1,65 @@
+"""The `datasets` section: named prompt sets, each for training or for evaluation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from eyas import paths
+from eyas.config import build, read_section
+from eyas.errors import ConfigError
+
+SOURCES = ("reasoning_gym", "jsonl", "mt_bench", "human_eval")
+ROLES = ("train", "eval")
+
+
+@dataclass(frozen=True)
+class DatasetParams:
+    """One entry of `datasets`; its key is its name in every path and id."""
+
+    source: str
+    """reasoning_gym | jsonl | mt_bench | human_eval."""
+    role: str
+    """train: the drafter learns from it (a share goes to validation); eval: only ever measured on."""
+    tasks: list[str] = field(default_factory=list)
+    """reasoning_gym: task names."""
+    size: int | None = None
+    """reasoning_gym: prompts per task; others: at most so many prompts, all if null."""
+    seed: int = 0
+    """reasoning_gym: seed of the tasks; other seeds give other prompts."""
+    path: str | None = None
+    """jsonl: file below sources/."""
+    column: str | None = None
+    """jsonl: the field that holds the prompt (a string) or the conversation (a list of messages)."""
+
+    def __post_init__(self) -> None:
+        if self.source not in SOURCES:
+            raise ValueError(f"source: {self.source!r} is not one of {', '.join(SOURCES)}")
+        if self.role not in ROLES:
+            raise ValueError(f"role: {self.role!r} is not one of {', '.join(ROLES)}")
+        if self.size is not None and self.size < 1:
+            raise ValueError(f"size: {self.size} is below 1")
+        if self.source == "reasoning_gym" and (not self.tasks or self.size is None):
+            raise ValueError("a reasoning_gym dataset needs `tasks` and `size` (prompts per task)")
+        if self.source == "jsonl" and not self.path:
+            raise ValueError("a jsonl dataset needs `path` (a file below sources/)")
+
+
+def load_datasets(path: Path = paths.PARAMS) -> dict[str, DatasetParams]:
+    """All datasets in the order of params.yaml.
+
+    Raises:
+        ConfigError: a bad name or entry, or no training dataset.
+    """
+    section = read_section("datasets", path)
+    datasets: dict[str, DatasetParams] = {}
+    for name, values in section.items():
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", str(name)):
+            raise ConfigError(
+                f"`datasets.{name}`: a dataset name has only a-z, 0-9, _ and -", where=str(path)
+            )
+        datasets[name] = build(f"datasets.{name}", DatasetParams, values, path)
+    if not any(dataset.role == "train" for dataset in datasets.values()):
+        raise ConfigError("`datasets` has no entry with role: train", where=str(path))
+    return datasets

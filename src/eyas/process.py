@@ -1,0 +1,58 @@
+"""How a stage process lives and ends: logging, stop signals, exit codes, death with its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+from eyas.errors import EyasError, Interrupted
+
+logger = logging.getLogger("eyas")
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def run_stage(main: Callable[[], None]) -> None:
+    """Run a stage's main and exit.
+
+    Exit codes: 0 done; 1 an EyasError, shown without traceback; 130 or 143 stopped by SIGINT or SIGTERM.
+    A stopped stage never exits with 0: DVC would record its partial output as complete.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    die_with_parent()
+    raise_on_stop_signals()
+    try:
+        main()
+    except EyasError as error:
+        print(f"\nerror: {error}", file=sys.stderr, flush=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def raise_on_stop_signals() -> None:
+    """Turn the first SIGINT or SIGTERM into Interrupted in the main thread; `finally` blocks then run."""
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Interrupted(signum)
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+
+
+def die_with_parent(signum: int = signal.SIGTERM) -> None:
+    """Ask Linux to signal this process when its parent ends, so that no stage outlives a killed dvc."""
+    if not sys.platform.startswith("linux"):
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signum)
+    if os.getppid() != parent:  # it ended before the call above
+        os.kill(os.getpid(), signum)
