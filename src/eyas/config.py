@@ -52,7 +52,7 @@ def build(name: str, schema: type[Params], values: Any, path: Path = paths.PARAM
         raise ConfigError(f"`{name}` must be a mapping, not {values!r}", where=str(path))
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(values))
-        return cast(Params, OmegaConf.to_object(merged))
+        return cast("Params", OmegaConf.to_object(merged))
     except OmegaConfBaseException as error:
         key = f"{name}.{error.full_key}" if error.full_key else name
         reason = str(error).splitlines()[0]
@@ -70,7 +70,9 @@ def read_section(section: str, path: Path = paths.PARAMS) -> Any:
     try:
         params = OmegaConf.load(path)
     except FileNotFoundError as error:
-        raise ConfigError("no params.yaml here", where=str(path.resolve()), hint="run from the repository root") from error
+        raise ConfigError(
+            "no params.yaml here", where=str(path.resolve()), hint="run from the repository root"
+        ) from error
     except Exception as error:  # YAML has no common exception type across loaders
         raise ConfigError(f"params.yaml is not valid YAML: {error}", where=str(path)) from error
     if not isinstance(params, DictConfig):

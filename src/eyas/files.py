@@ -19,7 +19,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         _sync(temporary)
-        os.replace(temporary, path)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -38,7 +38,7 @@ def atomic_directory(path: Path) -> Iterator[Path]:
                 _sync(file)
         if path.exists():
             shutil.rmtree(path)
-        os.replace(temporary, path)
+        temporary.replace(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -21,7 +21,9 @@ def canonical_json(value: Any) -> bytes:
     Raises:
         ValueError: the value holds NaN or infinity.
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
 
 
 def digest(value: Any) -> str:
@@ -75,7 +77,9 @@ class Guard:
                     where=str(paths.PARAMS),
                     hint="run `dvc repro` again; for edits during long stages use `dvc exp run --temp`",
                 )
-        imported = {Path(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))}
+        imported = {
+            Path(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))
+        }
         imported.add(Path(sys.argv[0]).resolve())
         for path, before in self.code.items():
             if path in imported and (not path.exists() or file_digest(path) != before):

@@ -23,7 +23,9 @@ def run_stage(main: Callable[[], None]) -> None:
     Exit codes: 0 done; 1 an EyasError, shown without traceback; 130 or 143 stopped by SIGINT or SIGTERM.
     A stopped stage never exits with 0: DVC would record its partial output as complete.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr
+    )
     logging.getLogger("httpx").setLevel(logging.WARNING)
     die_with_parent()
     raise_on_stop_signals()
