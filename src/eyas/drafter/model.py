@@ -1,0 +1,166 @@
+"""The EAGLE-3 drafter, in plain torch. Parameter names are those of the checkpoint that the engines load.
+
+Shapes: N slots or rows, A aux layers, H hidden size, Vd draft vocab; heads and kv heads as in the config.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from eyas.drafter.config import DrafterConfig
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Cosines and sines of rope for some positions, each [N, head_dim]."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __call__(self, heads: Tensor) -> Tensor:
+        """Rotate [N, heads, head_dim], halves paired (Llama style)."""
+        first, second = heads.chunk(2, dim=-1)
+        turned = torch.cat((-second, first), dim=-1)
+        return heads * self.cos.unsqueeze(1) + turned * self.sin.unsqueeze(1)
+
+    def __getitem__(self, rows: Tensor) -> Rotation:
+        return Rotation(self.cos[rows], self.sin[rows])
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm, computed in at least float32 as the engines do."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+        return functional.rms_norm(wide, self.weight.shape, eps=self.eps).to(hidden.dtype) * self.weight
+
+
+class Attention(nn.Module):
+    """The four projections; attending is done where the layout of slots is known (drafter.unroll)."""
+
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        query_width = config.num_attention_heads * config.head_dim
+        value_width = config.num_key_value_heads * config.head_dim
+        self.q_proj = nn.Linear(2 * config.hidden_size, query_width, bias=False)
+        self.k_proj = nn.Linear(2 * config.hidden_size, value_width, bias=False)
+        self.v_proj = nn.Linear(2 * config.hidden_size, value_width, bias=False)
+        self.o_proj = nn.Linear(query_width, config.hidden_size, bias=False)
+
+
+class MLP(nn.Module):
+    """Llama's gated MLP."""
+
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        gated: Tensor = self.down_proj(functional.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
+        return gated
+
+
+class DrafterLayer(nn.Module):
+    """The one layer: attention over [embedding ; feature] (2H wide), then the MLP."""
+
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.self_attn = Attention(config)
+        self.mlp = MLP(config)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def attention_input(self, embedded: Tensor, feature: Tensor) -> Tensor:
+        """[N, 2H]: the embedding comes first."""
+        return torch.cat((self.input_layernorm(embedded), self.hidden_norm(feature)), dim=-1)
+
+    def queries(self, attention_input: Tensor, rotation: Rotation) -> Tensor:
+        """[N, heads, head_dim], rotated."""
+        return rotation(self.self_attn.q_proj(attention_input).unflatten(-1, (-1, self.config.head_dim)))
+
+    def keys(self, attention_input: Tensor, rotation: Rotation) -> Tensor:
+        """[N, kv heads, head_dim], rotated."""
+        return rotation(self.self_attn.k_proj(attention_input).unflatten(-1, (-1, self.config.head_dim)))
+
+    def values(self, attention_input: Tensor) -> Tensor:
+        """[N, kv heads, head_dim]."""
+        values: Tensor = self.self_attn.v_proj(attention_input).unflatten(-1, (-1, self.config.head_dim))
+        return values
+
+    def output(self, feature: Tensor, attended: Tensor) -> Tensor:
+        """Layer output g [N, H] from the step's feature [N, H] and attention result [N, heads * head_dim]."""
+        residual = self.hidden_norm(feature) if self.config.norm_before_residual else feature
+        hidden = residual + self.self_attn.o_proj(attended)
+        result: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
+        return result
+
+
+class Drafter(nn.Module):
+    """EAGLE-3 drafter without an embedding: it reads the target's, which is passed in as vectors."""
+
+    def __init__(self, config: DrafterConfig) -> None:
+        super().__init__()
+        self.config = config
+        fused_width = config.num_aux_layers * config.target_hidden_size
+        self.fc = nn.Linear(fused_width, config.hidden_size, bias=False)
+        if config.norm_before_fc:
+            self.input_norm = RMSNorm(fused_width, config.rms_norm_eps)
+        if config.fc_norm:
+            norms = [
+                RMSNorm(config.target_hidden_size, config.rms_norm_eps) for _ in range(config.num_aux_layers)
+            ]
+            self.fc_norm = nn.ModuleList(norms)
+        self.midlayer = DrafterLayer(config)
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
+        self.rotary = LlamaRotaryEmbedding(_rotary_config(config))
+
+    def fuse(self, aux: Tensor) -> Tensor:
+        """Feature of the first draft step, [N, H], from concatenated aux hidden states [N, A * H]."""
+        if self.config.norm_before_fc:
+            aux = self.input_norm(aux)
+        if self.config.fc_norm:
+            parts = aux.chunk(self.config.num_aux_layers, dim=-1)
+            aux = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
+        fused: Tensor = self.fc(aux)
+        return fused
+
+    def next_feature(self, output: Tensor) -> Tensor:
+        """Feature of the next draft step, [N, H], from the layer output [N, H] of this one."""
+        return self.norm(output) if self.config.norm_output else output
+
+    def logits(self, output: Tensor) -> Tensor:
+        """Draft logits [N, Vd] from the layer output [N, H]."""
+        logits: Tensor = self.lm_head(self.norm(output))
+        return logits
+
+    def rotation(self, positions: Tensor) -> Rotation:
+        """Rope for integer positions [N]."""
+        like = self.fc.weight  # only its dtype and device are read
+        cos, sin = self.rotary(like, positions.unsqueeze(0))
+        return Rotation(cos.squeeze(0), sin.squeeze(0))
+
+
+def _rotary_config(config: DrafterConfig) -> LlamaConfig:
+    return LlamaConfig(
+        hidden_size=config.hidden_size,
+        num_attention_heads=config.num_attention_heads,
+        head_dim=config.head_dim,
+        max_position_embeddings=config.max_position_embeddings,
+        rope_parameters=config.rope_parameters,
+    )
