@@ -134,14 +134,19 @@ def _part(states: SequenceStates, steps: int) -> _Part | None:
     label_at[states.label_positions.long()] = torch.arange(len(states.label_positions))
     return _Part(
         tokens=tokens[1 : slots + 1],
-        aux=states.aux[:slots].flatten(1),
+        aux=_widened(states.aux[:slots].flatten(1)),
         anchors=anchors,
         step_tokens=torch.where(valid, tokens[inputs], 0),
         step_valid=valid,
         step_labels=torch.where(valid, label_at[inputs], 0),
-        last=states.last,
+        last=_widened(states.last),
         argmax=states.argmax.long(),
     )
+
+
+def _widened(hidden: Tensor) -> Tensor:
+    """In float32 at least: a store may hold bfloat16."""
+    return hidden.to(torch.promote_types(hidden.dtype, torch.float32))
 
 
 def _starts(lengths: list[int]) -> list[int]:

@@ -81,7 +81,10 @@ class VocabMap:
     @property
     def draft_ids(self) -> Tensor:
         """Target id of each draft id, int64 [Vd]."""
-        return self.d2t + torch.arange(len(self.d2t))
+        return self.d2t + torch.arange(len(self.d2t), device=self.d2t.device)
+
+    def to(self, device: torch.device) -> VocabMap:
+        return VocabMap(d2t=self.d2t.to(device), t2d=self.t2d.to(device))
 
     def to_target(self, draft_ids: Tensor) -> Tensor:
         """Target ids of draft ids, any shape."""
