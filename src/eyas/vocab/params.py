@@ -1,0 +1,17 @@
+"""The `vocab` section of params.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class VocabParams:
+    """The draft vocabulary."""
+
+    size: int
+    """Target tokens that the drafter can propose; at least 1, at most the target's vocabulary."""
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"size: {self.size} is below 1")

@@ -1,0 +1,56 @@
+"""Choose the draft vocabulary from the supervised tokens of the training sequences."""
+
+from __future__ import annotations
+
+import logging
+
+from safetensors.numpy import save_file
+
+from eyas import paths
+from eyas.config import load_section
+from eyas.files import atomic_directory, write_json
+from eyas.hashing import Guard, digest
+from eyas.metrics import write_report
+from eyas.process import run_stage
+from eyas.schema import Sequences
+from eyas.tables import read_table
+from eyas.target.spec import TargetProfile
+from eyas.vocab.draft_vocab import (
+    build_draft_vocab,
+    check_maps,
+    required_ids,
+    supervised_counts,
+    total_counts,
+)
+from eyas.vocab.params import VocabParams
+from eyas.vocab.report import vocab_report
+
+logger = logging.getLogger("eyas.vocab")
+
+
+def main() -> None:
+    params = load_section("vocab", VocabParams)
+    guard = Guard.start("vocab")
+    profile = TargetProfile.read(paths.TARGET_PROFILE)
+    counts = {
+        split: supervised_counts(read_table(paths.sequences(split), Sequences)) for split in paths.SPLITS
+    }
+    train = total_counts(counts["train"])
+    required = required_ids(profile, train)
+    vocab = build_draft_vocab(train, required, params.size, profile.vocab_size)
+    check_maps(vocab.d2t, vocab.t2d, required)
+    report = vocab_report(vocab, counts)
+    guard.check()
+    with atomic_directory(paths.VOCAB) as directory:
+        save_file({"d2t": vocab.d2t, "t2d": vocab.t2d}, directory / "vocab.safetensors")
+        description = {key: report[key] for key in ("size", "target_vocab_size", "coverage")}
+        write_json(directory / "vocab.json", {**description, "digest": digest(vocab.draft_ids.tolist())})
+    write_report(paths.REPORTS / "vocab.json", report)
+    shown = ", ".join(
+        f"{split} {value:.2%}" for split, value in report["coverage"].items() if value is not None
+    )
+    logger.info("%d of %d target tokens kept; coverage: %s", params.size, profile.vocab_size, shown)
+
+
+if __name__ == "__main__":
+    run_stage(main)
