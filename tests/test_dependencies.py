@@ -84,7 +84,7 @@ def test_torch_is_imported_only_where_tensors_are_computed() -> None:
 
 def test_imports_point_one_way() -> None:
     """Stage packages use domain and base, domain uses base; never sideways between stage packages."""
-    rank = {name: 2 for name in STAGE_NAMES} | {name: 1 for name in DOMAIN} | {"cli": 3}
+    rank = dict.fromkeys(STAGE_NAMES, 2) | dict.fromkeys(DOMAIN, 1) | {"cli": 3}
     problems = []
     for module in GRAPH.modules:
         for imported in GRAPH.find_modules_directly_imported_by(module):

@@ -26,7 +26,7 @@ def run_stage(main: Callable[[], None]) -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr
     )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line per request would bury everything else
     die_with_parent()
     raise_on_stop_signals()
     try:

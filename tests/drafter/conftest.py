@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from eyas.shards import SequenceStates
 
 from eyas.drafter.config import DrafterConfig
 from eyas.drafter.model import Drafter
 from eyas.drafter.vocab import VocabMap
+from eyas.shards import SequenceStates
 
 FLAGS = [
     {},

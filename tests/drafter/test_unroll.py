@@ -10,6 +10,7 @@ from torch import Tensor
 from eyas.drafter.batch import pack
 from eyas.drafter.model import Drafter
 from eyas.drafter.unroll import unroll
+from eyas.shards import SequenceStates
 
 from .conftest import make_drafter, make_states
 from .reference import Reference
@@ -17,7 +18,7 @@ from .reference import Reference
 STEPS = 4
 
 
-def outputs(drafter: Drafter, sequences: list, embedding: Tensor, steps: int = STEPS) -> Tensor:
+def outputs(drafter: Drafter, sequences: list[SequenceStates], embedding: Tensor, steps: int = STEPS) -> Tensor:
     """[P, S, H]."""
     with torch.no_grad():
         return torch.stack(list(unroll(drafter, pack(sequences, steps), embedding, steps)), dim=1)
@@ -115,7 +116,7 @@ def test_prompt_slots_get_gradients_through_their_keys_only(embedding: Tensor) -
     states = make_states(4, 5, seed=8)
     aux = states.aux.clone().requires_grad_()
     batch = pack([dataclasses.replace(states, aux=aux)], 2)
-    sum(output.sum() for output in unroll(drafter, batch, embedding, 2)).backward()
+    torch.stack(list(unroll(drafter, batch, embedding, 2))).sum().backward()
     assert aux.grad is not None
     assert (aux.grad[:3].abs().sum((1, 2)) > 0).all()
     assert (aux.grad[-2:] == 0).all()  # no slot is there

@@ -15,17 +15,34 @@ WINDOW_BATCHES = 16
 """Sequences are shuffled, then sorted by length within windows of about so many batches."""
 
 
-class StoredSequences(Dataset[SequenceStates]):
-    """A hidden-state store as a torch dataset."""
+class TrainableSequences(Dataset[SequenceStates]):
+    """The sequences of a store with at least one anchor: two generated tokens in a row."""
 
     def __init__(self, store: HiddenStore) -> None:
+        """Choose them.
+
+        Raises:
+            GateError: there is none.
+        """
         self.store = store
+        self.indices = [index for index in range(len(store)) if len(anchors_of(store[index].loss_mask))]
+        if not self.indices:
+            raise GateError(
+                "no sequence has two generated tokens in a row, so there is nothing to train on",
+                where=str(store.directory),
+                hint="look at reports/reassembly.json and at generate.max_tokens",
+            )
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each sequence."""
+        return [self.store.lengths[index] for index in self.indices]
 
     def __len__(self) -> int:
-        return len(self.store)
+        return len(self.indices)
 
     def __getitem__(self, index: int) -> SequenceStates:
-        return self.store[index]
+        return self.store[self.indices[index]]
 
 
 class TokenBudgetBatches(Sampler[list[int]]):
@@ -81,42 +98,18 @@ class TokenBudgetBatches(Sampler[list[int]]):
             yield batch
 
 
-def trainable(store: HiddenStore) -> list[int]:
-    """Indices of the sequences with at least one anchor: two generated tokens in a row.
+def loader(
+    store: HiddenStore, batch_tokens: int, ttt_steps: int, *, seed: int, shuffle: bool
+) -> DataLoader[SequenceStates]:
+    """Batches packed for the drafter (DraftBatch) over the trainable sequences of a store.
 
     Raises:
-        GateError: there is none.
+        GateError: the store has no trainable sequence.
     """
-    kept = [index for index in range(len(store)) if len(anchors_of(store[index].loss_mask))]
-    if not kept:
-        raise GateError(
-            "no sequence has two generated tokens in a row, so there is nothing to train on",
-            where=str(store.directory),
-            hint="look at reports/reassembly.json and at generate.max_tokens",
-        )
-    return kept
-
-
-def loader(store: HiddenStore, batch_tokens: int, ttt_steps: int, *, seed: int, shuffle: bool) -> DataLoader[DraftBatch]:
-    """Packed batches over the trainable sequences of a store."""
-    indices = trainable(store)
-    lengths = [store.lengths[index] for index in indices]
-    sampler = TokenBudgetBatches(lengths, batch_tokens, seed=seed, shuffle=shuffle)
-    dataset = _Chosen(store, indices)
+    dataset = TrainableSequences(store)
+    sampler = TokenBudgetBatches(dataset.lengths, batch_tokens, seed=seed, shuffle=shuffle)
 
     def collate(sequences: list[SequenceStates]) -> DraftBatch:
         return pack(sequences, ttt_steps)
 
     return DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
-
-
-class _Chosen(StoredSequences):
-    def __init__(self, store: HiddenStore, indices: list[int]) -> None:
-        super().__init__(store)
-        self.indices = indices
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, index: int) -> SequenceStates:
-        return self.store[self.indices[index]]

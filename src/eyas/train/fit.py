@@ -86,6 +86,7 @@ def fit(inputs: FitInputs, params: TrainParams, live_directory: Path) -> FitResu
     Raises:
         GateError: nothing to train on, or the loss is not finite.
     """
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # its tips and device lines are not ours
     seed_everything(params.seed, workers=True, verbose=False)
     config = drafter_config(inputs.profile, inputs.vocab, params)
     drafter = new_drafter(config, inputs.vocab, inputs.head, params)
@@ -138,7 +139,7 @@ class History(Callback):
         if time.monotonic() - self.last_line >= LINE_EVERY_S:
             self._line(trainer)
 
-    def on_validation_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         self.epochs.append({name.removeprefix("val/"): value for name, value in metrics.items() if name.startswith("val/")})
         self._line(trainer)

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
-from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from eyas.drafter.batch import DraftBatch

@@ -61,7 +61,7 @@ class TrainParams:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
         if not 0 <= self.warmup_share < 1:
             raise ValueError(f"warmup_share: {self.warmup_share} is not in [0, 1)")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):  # noqa: PLR2004
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas: {self.betas} must be two numbers in [0, 1)")
         if self.drafter.norm_before_fc and self.drafter.fc_norm:
             raise ValueError("drafter.norm_before_fc and drafter.fc_norm exclude each other")

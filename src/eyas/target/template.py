@@ -1,0 +1,140 @@
+"""The target's tokenizer and chat template, without torch where the folder has a tokenizer.json.
+
+Only prompts are rendered: a finished turn is what the target generated, never a rendering of its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from eyas.errors import InputError
+
+PROBE = "Xq7 probe answer"
+"""A text that a template passes through unchanged and that occurs nowhere else in it."""
+
+
+@lru_cache(maxsize=2)
+def load_tokenizer(directory: Path, *, trust_remote_code: bool = False) -> Any:
+    """The tokenizer of a model folder.
+
+    tokenizer.json is taken literally: the model-specific classes of transformers may replace parts of it, and
+    loading them imports torch. Folders without that file go through AutoTokenizer.
+
+    Raises:
+        InputError: the folder has no tokenizer that can be loaded.
+    """
+    try:
+        if (directory / "tokenizer.json").exists():
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast.from_pretrained(directory, clean_up_tokenization_spaces=False)
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise InputError(
+            f"the tokenizer can't be loaded: {error}",
+            where=str(directory),
+            hint="the folder needs tokenizer.json and tokenizer_config.json, or target.trust_remote_code: true",
+        ) from error
+
+
+def render_prompt(
+    tokenizer_dir: Path,
+    messages: Sequence[Mapping[str, Any]],
+    template_kwargs: Mapping[str, Any] | None = None,
+    *,
+    trust_remote_code: bool = False,
+) -> list[int]:
+    """Ids of a conversation that ends with the generation prompt, as a server renders it.
+
+    Raises:
+        InputError: the template refuses the messages, or there is no template.
+    """
+    tokenizer = load_tokenizer(Path(tokenizer_dir), trust_remote_code=trust_remote_code)
+    text = render_text(tokenizer, messages, generation_prompt=True, template_kwargs=template_kwargs)
+    return encode(tokenizer, text)
+
+
+def render_text(
+    tokenizer: Any,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    generation_prompt: bool,
+    template_kwargs: Mapping[str, Any] | None = None,
+) -> str:
+    """The text that the chat template makes of a conversation.
+
+    Raises:
+        InputError: the template refuses the messages, or there is no template.
+    """
+    from jinja2 import TemplateError
+
+    if not tokenizer.chat_template:
+        raise InputError(
+            "the target has no chat template",
+            where=str(tokenizer.name_or_path),
+            hint="use an instruction-tuned target whose folder has chat_template.jinja",
+        )
+    try:
+        rendered = tokenizer.apply_chat_template(
+            [dict(message) for message in messages],
+            tokenize=False,
+            add_generation_prompt=generation_prompt,
+            **(template_kwargs or {}),
+        )
+    except (TemplateError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the chat template refuses the messages: {error}", where=str(tokenizer.name_or_path)
+        ) from error
+    return str(rendered)
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:
+    """Ids of a text, special tokens in it recognised, none added."""
+    return [int(token) for token in tokenizer(text, add_special_tokens=False)["input_ids"]]
+
+
+def generation_prompt_ids(tokenizer: Any) -> list[int]:
+    """What the template appends to ask for an answer.
+
+    Raises:
+        InputError: the rendering with it does not continue the rendering without it.
+    """
+    messages = [{"role": "user", "content": "Hello"}]
+    before = render_text(tokenizer, messages, generation_prompt=False)
+    after = render_text(tokenizer, messages, generation_prompt=True)
+    appended = after.removeprefix(before)
+    if not after.startswith(before) or not appended:
+        raise InputError(
+            "the chat template's generation prompt does not continue the conversation before it",
+            where=str(tokenizer.name_or_path),
+            hint="the template must support add_generation_prompt",
+        )
+    return encode(tokenizer, appended)
+
+
+def template_end_of_turn_id(tokenizer: Any) -> int | None:
+    """The special token that the template puts right after an assistant's answer; None if it puts none.
+
+    Derived from a rendered turn: the tokenizer's eos is often another token.
+    """
+    special = special_ids(tokenizer)
+    messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": PROBE}]
+    rendered = render_text(tokenizer, messages, generation_prompt=False)
+    if PROBE not in rendered:
+        raise InputError(
+            "the chat template drops or changes the assistant's answer", where=str(tokenizer.name_or_path)
+        )
+    tail = encode(tokenizer, rendered.rsplit(PROBE, 1)[1])
+    return tail[0] if tail and tail[0] in special else None
+
+
+def special_ids(tokenizer: Any) -> list[int]:
+    """All special and added ids, ascending."""
+    return sorted({*map(int, tokenizer.all_special_ids), *map(int, tokenizer.get_added_vocab().values())})

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from eyas.errors import ArtifactError
+from eyas.evaluate import replay as replay_module
+from eyas.evaluate.replay import batches, replay, walk
+from eyas.evaluate.report import count
+from eyas.export.plain import write_plain
+from eyas.shards import HiddenStore, SequenceStates, ShardWriter, StoreMeta
+from tests.export.conftest import AUX, HIDDEN, PROFILE, VOCAB, make_drafter, make_vocab
+from tests.export.numpy_loader import NumpyDrafter
+
+from .engine_walk import decode, draft
+
+DRAFT_TOKENS = 3
+EMBEDDING = np.random.default_rng(5).normal(size=(VOCAB, HIDDEN)).astype(np.float32)
+FLAGS: list[dict[str, bool]] = [
+    {},
+    {"norm_before_fc": True, "norm_before_residual": True, "norm_output": True},
+    {"fc_norm": True, "norm_output": True},
+]
+
+
+def answered(engine: NumpyDrafter, prompt: int, generated: int, seed: int) -> SequenceStates:
+    """A greedy answer that agrees with drafts of length 0 to 3, in turn."""
+    rng = np.random.default_rng(seed)
+    aux = rng.normal(size=(prompt + generated, AUX, HIDDEN)).astype(np.float32)
+    tokens = rng.integers(0, VOCAB, size=prompt + 1).tolist()
+    turn = seed
+    while len(tokens) < prompt + generated:
+        agree = (2, 0, 3, 1)[turn % 4]
+        turn += 1
+        flat = aux[: len(tokens) - 1].reshape(len(tokens) - 1, -1).astype(np.float64)
+        tokens += [*draft(engine, tokens, flat, agree), int(rng.integers(0, VOCAB))]
+    ids = torch.tensor(tokens[: prompt + generated], dtype=torch.int32)
+    labels = torch.arange(prompt, len(ids) - 1, dtype=torch.int32)
+    return SequenceStates(
+        sequence_id=f"d{seed % 2}:{seed}",
+        token_ids=ids,
+        loss_mask=torch.arange(len(ids)) >= prompt,
+        aux=torch.from_numpy(aux),
+        label_positions=labels,
+        last=torch.zeros(len(labels), HIDDEN),
+        argmax=ids[labels.long() + 1],
+        logsumexp=torch.zeros(len(labels)),
+    )
+
+
+def stored(directory: Path, sequences: list[SequenceStates]) -> HiddenStore:
+    meta = StoreMeta(
+        target_digest=PROFILE.digest,
+        target_name=PROFILE.name,
+        dtype="float32",
+        aux_layer_ids=PROFILE.aux_layer_ids,
+        backend="test",
+        versions={},
+    )
+    writer = ShardWriter(directory, meta, shard_bytes=20_000)
+    for states in sequences:
+        writer.add(states)
+    writer.close()
+    return HiddenStore(directory)
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=lambda flags: "+".join(flags) or "plain")
+def test_counts_equal_those_of_an_engine_that_feeds_its_own_proposals(
+    tmp_path: Path, flags: dict[str, bool]
+) -> None:
+    drafter, vocab = make_drafter(**flags), make_vocab()
+    write_plain(tmp_path, drafter, vocab, PROFILE, "float32")
+    engine = NumpyDrafter(tmp_path, EMBEDDING.astype(np.float64))
+    sizes = [(3, 14), (5, 9), (2, 1), (4, 2), (6, 17), (3, 12)]
+    sequences = [answered(engine, *size, seed) for seed, size in enumerate(sizes)]
+    store = stored(tmp_path / "hidden", sequences)
+    replayed = replay(drafter, vocab, store, torch.from_numpy(EMBEDDING), DRAFT_TOKENS)
+    for draft_tokens in range(1, DRAFT_TOKENS + 1):
+        rounds = replayed.rounds.filter(pl.col("draft_tokens") == draft_tokens)
+        for states in sequences:
+            prompt = int((~states.loss_mask).sum())
+            flat = states.aux.flatten(1).numpy().astype(np.float64)
+            expected = decode(engine, states.token_ids.tolist(), flat, prompt, draft_tokens)
+            own = rounds.filter(pl.col("sequence_id") == states.sequence_id).sort("position")
+            assert own["position"].to_list() == expected.positions
+            assert own["accepted"].to_list() == expected.accepted
+            assert own["past_end"].sum() == expected.past_end
+            assert own["missed_in_vocab"].drop_nulls().to_list() == vocab.t2d[expected.missed].tolist()
+            counts = count(own, draft_tokens)
+            assert (counts.drafts, counts.accepted_at) == (expected.drafts, expected.accepted_at)
+    reached = replayed.rounds["accepted"].unique().to_list()
+    assert set(reached) == {0, 1, 2, 3}  # the test means nothing unless every length occurs
+
+
+@pytest.mark.parametrize(
+    ("hits", "positions", "accepted", "past_end", "missed"),
+    [
+        ([[0, 0], [0, 0], [0, 0]], [0, 1, 2], [0, 0, 0], [0, 0, 1], [True, False, True]),
+        ([[1, 1], [1, 1], [1, 0]], [0], [2], [0], [None]),
+        ([[1, 0], [1, 1], [1, 0]], [0, 2], [1, 1], [0, 1], [False, None]),
+        ([[0, 1], [1, 1], [0, 0]], [0, 1], [0, 2], [0, 0], [True, None]),
+        ([[1, 0]], [0], [1], [1], [None]),
+    ],
+    ids=[
+        "all missed",
+        "all accepted",
+        "last token accepted, bonus past the end",
+        "a later hit does not count",
+        "one",
+    ],
+)
+def test_walk_of_hand_made_hits(
+    hits: list[list[int]],
+    positions: list[int],
+    accepted: list[int],
+    past_end: list[int],
+    missed: list[bool | None],
+) -> None:
+    kept = np.array([True, False, True])[: len(hits)]
+    rounds = walk(np.array(hits, dtype=bool), kept)
+    assert rounds.position.tolist() == positions
+    assert rounds.accepted.tolist() == accepted
+    assert rounds.past_end.tolist() == past_end
+    assert rounds.missed_in_vocab == missed
+
+
+def test_an_answer_of_one_token_has_no_rounds() -> None:
+    rounds = walk(np.zeros((0, 2), dtype=bool), np.zeros(0, dtype=bool))
+    assert rounds.position.tolist() == []
+
+
+def test_batches_hold_every_sequence_once_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_module, "CELLS_PER_BATCH", 1000)
+    lengths = [30, 5, 90, 12, 8, 31, 7, 40]
+    labels = [10, 4, 60, 6, 2, 15, 5, 20]
+    found = list(batches(lengths, labels))
+    assert sorted(place for batch in found for place in batch) == list(range(8))
+    for batch in found:
+        cells = len(batch) * max(labels[place] for place in batch) * max(lengths[place] for place in batch)
+        assert len(batch) == 1 or cells <= 1000
+    assert [2] in found  # too long for any company
+
+
+def test_batch_size_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drafter, vocab = make_drafter(), make_vocab()
+    write_plain(tmp_path, drafter, vocab, PROFILE, "float32")
+    engine = NumpyDrafter(tmp_path, EMBEDDING.astype(np.float64))
+    store = stored(tmp_path / "hidden", [answered(engine, 3 + seed, 8 + seed, seed) for seed in range(5)])
+    together = replay(drafter, vocab, store, torch.from_numpy(EMBEDDING), 2)
+    monkeypatch.setattr(replay_module, "CELLS_PER_BATCH", 1)
+    alone = replay(drafter, vocab, store, torch.from_numpy(EMBEDDING), 2)
+    assert together.rounds.equals(alone.rounds, null_equal=True)
+
+
+def test_a_mask_that_ends_early_is_refused(tmp_path: Path) -> None:
+    drafter, vocab = make_drafter(), make_vocab()
+    write_plain(tmp_path, drafter, vocab, PROFILE, "float32")
+    whole = answered(NumpyDrafter(tmp_path, EMBEDDING.astype(np.float64)), 3, 9, 0)
+    mask = whole.loss_mask.clone()
+    mask[-1] = False
+    labels = whole.label_positions[:-1]
+    cut = SequenceStates(
+        whole.sequence_id,
+        whole.token_ids,
+        mask,
+        whole.aux,
+        labels,
+        whole.last[:-1],
+        whole.argmax[:-1],
+        whole.logsumexp[:-1],
+    )
+    with pytest.raises(ArtifactError, match="not one run up to the end"):
+        replay(drafter, vocab, stored(tmp_path / "hidden", [cut]), torch.from_numpy(EMBEDDING), 2)

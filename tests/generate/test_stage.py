@@ -1,0 +1,135 @@
+"""The stage as a process: exit codes, stop signals, kill -9, edits while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eyas import paths
+from tests.generate.example import profile, write_prompts
+from tests.generate.scripted import Scripted, ScriptedServer, completion
+
+STAGE = Path(__file__).parents[2] / "stages" / "generate.py"
+PROMPTS = [f"question {index}" for index in range(60)]
+
+
+@pytest.fixture
+def slow_server() -> Iterator[ScriptedServer]:
+    with ScriptedServer(lambda prompt, number: Scripted(completion(prompt), delay_s=0.04)) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def inputs(repository: Path) -> None:
+    profile().write(paths.TARGET_PROFILE)
+    write_prompts("a", PROMPTS)
+
+
+def start(server: ScriptedServer, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, str(STAGE), *(arguments or ["a"])],
+        env=os.environ | {"OPENAI_BASE_URL": server.base_url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def wait_for_posts(server: ScriptedServer, count: int) -> None:
+    deadline = time.monotonic() + 30
+    while server.posts.total() < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def published() -> list[str]:
+    rows = [json.loads(line) for line in paths.raw_responses("a").read_bytes().splitlines()]
+    return [row["messages"][0]["content"] for row in rows]
+
+
+def recorded() -> int:
+    (rows,) = paths.journal("generate").glob("a/*/rows.jsonl")
+    return rows.read_bytes().count(b"\n")
+
+
+def test_a_run_ends_with_0_and_a_summary(slow_server: ScriptedServer) -> None:
+    stdout, stderr = (stage := start(slow_server)).communicate(timeout=60)
+    assert stage.returncode == 0, stderr
+    assert stdout.decode() == "a: 60 answers, 180 tokens, 0 truncated, 0 failed\n"
+    assert published() == PROMPTS
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_signal_keeps_what_arrived_and_is_never_success(
+    slow_server: ScriptedServer, signum: signal.Signals
+) -> None:
+    stage = start(slow_server)
+    wait_for_posts(slow_server, 20)
+    stage.send_signal(signum)
+    _, stderr = stage.communicate(timeout=20)
+    assert stage.returncode == 128 + signum
+    assert b"finished work is kept" in stderr
+    assert b"Traceback" not in stderr
+    assert not paths.responses("a").exists()
+    assert recorded() >= 12  # 20 were asked, at most 4 + 4 of them had not come back
+
+
+def test_kill_9_at_random_moments_loses_no_answer_and_repeats_at_most_those_in_flight(
+    slow_server: ScriptedServer,
+) -> None:
+    chance = random.Random(5)
+    kills = 3
+    for _ in range(kills):
+        before = slow_server.posts.total()
+        stage = start(slow_server)
+        wait_for_posts(slow_server, before + 9)
+        time.sleep(chance.uniform(0, 0.15))
+        stage.kill()
+        stage.communicate()
+    stage = start(slow_server)
+    _, stderr = stage.communicate(timeout=60)
+    assert stage.returncode == 0, stderr
+    assert published() == PROMPTS
+    # In flight at a kill: up to 8 while the first batch is being judged, else 4.
+    assert slow_server.posts.total() <= len(PROMPTS) + kills * 8
+
+
+def test_params_edited_while_it_runs_stop_it_before_it_publishes(
+    slow_server: ScriptedServer, repository: Path
+) -> None:
+    stage = start(slow_server)
+    wait_for_posts(slow_server, 10)
+    params = repository / "params.yaml"
+    params.write_text(params.read_text().replace("temperature: 0.0", "temperature: 0.5"))
+    _, stderr = stage.communicate(timeout=60)
+    assert stage.returncode == 1
+    assert b"section `generate` changed" in stderr
+    assert not paths.responses("a").exists()
+    assert recorded() == 60
+
+
+def test_a_second_writer_is_refused_with_exit_code_75(slow_server: ScriptedServer) -> None:
+    first = start(slow_server)
+    wait_for_posts(slow_server, 1)
+    second = start(slow_server)
+    _, stderr = second.communicate(timeout=30)
+    assert second.returncode == 75
+    assert f"pid {first.pid}".encode() in stderr
+    first.communicate(timeout=60)
+    assert first.returncode == 0
+
+
+def test_no_dataset_is_a_clear_error(slow_server: ScriptedServer) -> None:
+    stage = start(slow_server, "a", "b")
+    _, stderr = stage.communicate(timeout=30)
+    assert stage.returncode == 1
+    assert b"the only argument is the name of a dataset" in stderr

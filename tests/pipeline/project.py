@@ -1,0 +1,153 @@
+"""Scratch copies of this repository with tiny params, in which the tests run DVC as a user does."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from omegaconf import OmegaConf
+
+ROOT = Path(__file__).parent.parent.parent
+TIMEOUT_S = 900
+
+TINY: dict[str, Any] = {
+    "datasets": {
+        "numbers": {"source": "reasoning_gym", "role": "train", "tasks": ["gcd", "chain_sum"], "size": 7, "seed": 1},
+        "everyday": {"source": "jsonl", "role": "train", "path": "everyday.jsonl", "column": "prompt", "size": 8},
+        "heldout": {"source": "reasoning_gym", "role": "eval", "tasks": ["gcd", "chain_sum"], "size": 2, "seed": 2},
+        "mt-bench": {"source": "mt_bench", "role": "eval", "size": 2},
+    },
+    "generate": {"max_tokens": 24},
+    "reassemble": {"val_share": 0.2},
+    "vocab": {"size": 512},
+    "train": {"epochs": 2, "batch_tokens": 1024},
+    "engine": {"concurrency": [1, 2], "prompts_at_concurrency_1": 1, "max_disagreement": 0.25},
+}
+
+
+@dataclass(frozen=True)
+class Project:
+    """A git and DVC repository of its own, with its own journal, cache and DVC state."""
+
+    path: Path
+    home: Path
+    """Holds DVC's state and configuration, so that nothing of the user's is read or written."""
+
+    @classmethod
+    def create(cls, path: Path, home: Path) -> Project:
+        """Copy the files that git would take, shrink the params, commit."""
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+        for name in filter(None, listed.split("\0")):
+            if (ROOT / name).is_file() and not name.startswith("reports/") and name != "dvc.lock":
+                (path / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, path / name)
+        project = cls(path, home)
+        project.git("init", "--quiet", "--initial-branch", "main")
+        params = OmegaConf.load(path / "params.yaml")
+        params.datasets = TINY["datasets"]
+        for section, values in TINY.items():
+            if section != "datasets":
+                params[section] = OmegaConf.merge(params[section], values)
+        OmegaConf.save(params, path / "params.yaml")
+        project.commit("tiny")
+        return project
+
+    def clone(self, path: Path) -> Project:
+        """What another person gets from git: no cache, no journal, no outputs."""
+        self.git("clone", "--quiet", str(self.path), str(path))
+        return Project(path, self.home)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("DVC_", "OPENAI_", "EYAS_", "PYTEST_"))}
+        dvc = {f"DVC_{name}_DIR": str(self.home / name.lower()) for name in ("SITE_CACHE", "GLOBAL_CONFIG", "SYSTEM_CONFIG")}
+        author = {f"GIT_{who}_{what}": "test@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        return kept | dvc | author | {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(self.path / "src"),
+            "EYAS_VLLM_PYTHON": str(ROOT / ".venv-vllm" / "bin" / "python"),
+            "DVC_NO_ANALYTICS": "1",
+        }  # fmt: skip
+
+    def git(self, *arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], cwd=self.path, env=self.environment, check=True, capture_output=True, text=True
+        ).stdout
+
+    def commit(self, message: str) -> None:
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "--message", message)
+
+    def dvc(self, *arguments: str, code: int = 0) -> str:
+        """Run dvc; returns what it printed. `code` is the exit code that it must have."""
+        done = subprocess.run(
+            ["dvc", *arguments], cwd=self.path, env=self.environment, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        assert done.returncode == code, f"dvc {' '.join(arguments)} exited with {done.returncode}:\n{done.stdout}"
+        return done.stdout
+
+    def start_dvc(self, *arguments: str) -> subprocess.Popen[str]:
+        """Run dvc in a process group of its own, as a terminal does."""
+        return subprocess.Popen(
+            ["dvc", *arguments], cwd=self.path, env=self.environment, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def edit(self, key: str, value: Any) -> None:
+        """Set one params key."""
+        params = OmegaConf.load(self.path / "params.yaml")
+        OmegaConf.update(params, key, value)
+        OmegaConf.save(params, self.path / "params.yaml")
+
+    def restore(self) -> None:
+        """Back to the last commit and its outputs."""
+        self.git("checkout", "--quiet", "--", ".")
+        self.dvc("checkout", "--quiet", "--force")
+
+    def journal_rows(self) -> int:
+        """Answers in the journals of all datasets."""
+        files = self.path.glob("data/.journal/generate/*/*/rows.jsonl")
+        return sum(file.read_bytes().count(b"\n") for file in files)
+
+    def processes(self) -> list[str]:
+        """Command lines of living processes that belong to this project."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("PWD") == str(self.path) or process.cwd() == str(self.path):
+                    found.append(" ".join(process.cmdline()))
+            except (psutil.Error, OSError):
+                continue
+        return found
+
+    def wait_for_processes_to_end(self, timeout_s: float = 30.0) -> list[str]:
+        """Whatever of this project still lives after a while."""
+        deadline = time.monotonic() + timeout_s
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        return left
+
+
+def stages_run(output: str) -> list[str]:
+    """Names of the stages that dvc says it ran (or, in a dry run, would run)."""
+    return re.findall(r"Running stage '([^']+)'", output)
+
+
+def interrupt(process: subprocess.Popen[str]) -> str:
+    """Ctrl-C: SIGINT to the whole process group. Returns the output."""
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    return output
