@@ -7,7 +7,16 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NUMERICS = {"torch", "transformers", "lightning", "pytorch-lightning", "safetensors", "numpy", "tokenizers", "gguf"}
+NUMERICS = {
+    "torch",
+    "transformers",
+    "lightning",
+    "pytorch-lightning",
+    "safetensors",
+    "numpy",
+    "tokenizers",
+    "gguf",
+}
 NOT_PINNED = {"eyas", "pip", "setuptools"}
 
 
@@ -16,7 +25,8 @@ def main() -> None:
     versions = {
         name: distribution.version.split("+")[0]
         for distribution in importlib.metadata.distributions()
-        if (name := distribution.metadata["Name"].lower().replace("_", "-")) not in NOT_PINNED | pinned_elsewhere
+        if (name := distribution.metadata["Name"].lower().replace("_", "-"))
+        not in NOT_PINNED | pinned_elsewhere
     }
     for file, chosen in (("numerics.txt", NUMERICS), ("constraints.txt", set(versions) - NUMERICS)):
         path = HERE / file

@@ -40,7 +40,9 @@ def test_code_dependencies_are_the_import_closure(stage: DeclaredStage) -> None:
     needed = imported_files(stage.script, GRAPH) | {str(stage.script.relative_to(ROOT))}
     covered = {path for path in needed for dep in stage.code if path == dep or path.startswith(dep + "/")}
     assert needed - covered == set(), "imported but not in dvc.yaml"
-    unneeded = [dep for dep in stage.code if not any(path == dep or path.startswith(dep + "/") for path in needed)]
+    unneeded = [
+        dep for dep in stage.code if not any(path == dep or path.startswith(dep + "/") for path in needed)
+    ]
     assert unneeded == [], "in dvc.yaml but never imported"
     for dep in stage.code:
         files = {str(path.relative_to(ROOT)) for path in (ROOT / dep).rglob("*.py") if path.stat().st_size}
@@ -77,9 +79,13 @@ def test_torch_is_imported_only_where_tensors_are_computed() -> None:
     for stage in STAGES:
         if stage.name.partition("@")[0] in TORCH_FREE:
             for file in imported_files(stage.script, GRAPH):
-                module = file.removeprefix("src/").removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+                module = (
+                    file.removeprefix("src/").removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+                )
                 externals = GRAPH_WITH_EXTERNALS.find_modules_directly_imported_by(module)
-                assert not externals & {"torch", "lightning"}, f"{stage.name} would import torch through {file}"
+                assert not externals & {"torch", "lightning"}, (
+                    f"{stage.name} would import torch through {file}"
+                )
 
 
 def test_imports_point_one_way() -> None:
@@ -110,7 +116,9 @@ def test_no_hidden_imports() -> None:
             for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.Call)
         }
-        assert not names & {"import_module", "__import__"}, f"{path}: an import that no dependency test can see"
+        assert not names & {"import_module", "__import__"}, (
+            f"{path}: an import that no dependency test can see"
+        )
 
 
 def test_no_persistent_outputs_and_only_reports_outside_the_cache() -> None:
@@ -119,4 +127,6 @@ def test_no_persistent_outputs_and_only_reports_outside_the_cache() -> None:
     for stage in Repo(str(ROOT)).index.stages:
         for out in stage.outs:
             assert not out.persist, f"{out}: persist loses data (docs/architecture.md)"
-            assert out.use_cache or out.is_metric or out.is_plot, f"{out}: uncached outputs are for small reports only"
+            assert out.use_cache or out.is_metric or out.is_plot, (
+                f"{out}: uncached outputs are for small reports only"
+            )

@@ -51,7 +51,7 @@ def build(name: str, schema: type[Params], values: Any, path: Path = paths.PARAM
     if not isinstance(values, dict):
         raise ConfigError(f"`{name}` must be a mapping, not {values!r}", where=str(path))
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(values))
+        merged = OmegaConf.merge(_writable(OmegaConf.structured(schema)), OmegaConf.create(values))
         return cast("Params", OmegaConf.to_object(merged))
     except OmegaConfBaseException as error:
         key = f"{name}.{error.full_key}" if error.full_key else name
@@ -84,7 +84,20 @@ def read_section(section: str, path: Path = paths.PARAMS) -> Any:
         )
     if section not in params:
         raise ConfigError(f"section `{section}` is missing", where=str(path))
-    return OmegaConf.to_container(params[section], resolve=True) if params[section] is not None else {}
+    values = params[section]
+    if values is None:
+        return {}
+    return OmegaConf.to_container(values, resolve=True) if OmegaConf.is_config(values) else values
+
+
+def _writable(node: DictConfig) -> DictConfig:
+    """OmegaConf marks the nodes of frozen dataclasses read-only, and then refuses to merge into nested ones."""
+    OmegaConf.set_readonly(node, False)
+    for key in node:
+        child = node._get_node(key)  # noqa: SLF001 - plain access would resolve missing values
+        if isinstance(child, DictConfig) and not child._is_none():  # noqa: SLF001
+            _writable(child)
+    return node
 
 
 def _hint(schema: type[Any], error: OmegaConfBaseException) -> str | None:

@@ -18,7 +18,9 @@ from .reference import Reference
 STEPS = 4
 
 
-def outputs(drafter: Drafter, sequences: list[SequenceStates], embedding: Tensor, steps: int = STEPS) -> Tensor:
+def outputs(
+    drafter: Drafter, sequences: list[SequenceStates], embedding: Tensor, steps: int = STEPS
+) -> Tensor:
     """[P, S, H]."""
     with torch.no_grad():
         return torch.stack(list(unroll(drafter, pack(sequences, steps), embedding, steps)), dim=1)

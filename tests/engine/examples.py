@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eyas.acceptance import AcceptanceCounts
 from eyas.engine.questions import Question
 
 
@@ -29,10 +30,8 @@ def known_answers() -> dict[tuple[int, ...], list[int]]:
     return {tuple(each.prompt_ids): list(each.answer_ids) for each in QUESTIONS}
 
 
-def simulated_entry(drafts: int, accepted_at: list[int]) -> dict[str, Any]:
-    from eyas.acceptance import AcceptanceCounts
-
-    return AcceptanceCounts(drafts, accepted_at).report()
+def simulated_entry(drafts: int, accepted_at: list[int], past_end: int = 0) -> dict[str, Any]:
+    return AcceptanceCounts(drafts, accepted_at).report() | {"past_end": past_end}
 
 
 def simulated(**entries: tuple[int, list[int]]) -> dict[str, Any]:

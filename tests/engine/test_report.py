@@ -72,7 +72,7 @@ def test_report_of_known_measurements() -> None:
         "accepted": 700,
         "acceptance": {"length": 1.7, "at_1": 0.5, "at_2": 0.2},
         "conditional": {"at_1": 0.5, "at_2": 0.4},
-        "simulated": {"drafts": 1000, "accepted": 690, "length": 1.69},
+        "simulated": {"drafts": 1000, "accepted": 690, "length": 1.69, "length_at_most": 1.69},
         "difference": {
             "length": 0.00592,
             "at_1": 0.02041,
@@ -142,6 +142,22 @@ def test_disagreement_beyond_the_limit_is_a_fault(
     report = engine_report(runs, LEVELS, simulated(a=expected, b=(0, [0, 0])), "float32")
     found = find_faults(report, max_disagreement=0.0304)
     assert [each for each in found if each.startswith("a:")] == faults
+
+
+@pytest.mark.parametrize(("past_end", "count"), [(100, 0), (40, 1)])
+def test_what_is_accepted_behind_the_end_is_no_disagreement(past_end: int, count: int) -> None:
+    acceptance = {"a": AcceptanceCounts(1000, [550, 250]), "b": AcceptanceCounts(0, [0, 0])}
+    runs = Runs(measurement(None, 2.0), measurement(acceptance, 1.0), external=False)
+    report = engine_report(
+        runs,
+        LEVELS,
+        simulated(a=(1000, [500, 200]), b=(0, [0, 0]))
+        | {"datasets": {"a": simulated_entry(1000, [500, 200], past_end), "b": simulated_entry(0, [0, 0])}},
+        "float32",
+    )  # 1.8 measured, 1.7 simulated
+    assert (
+        len([each for each in find_faults(report, max_disagreement=0.03) if each.startswith("a:")]) == count
+    )
 
 
 @pytest.mark.parametrize(("dtype", "count"), [("float32", 1), ("bfloat16", 0)])

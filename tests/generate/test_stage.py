@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -72,6 +73,7 @@ def test_a_run_ends_with_0_and_a_summary(slow_server: ScriptedServer) -> None:
 def test_a_stop_signal_keeps_what_arrived_and_is_never_success(
     slow_server: ScriptedServer, signum: signal.Signals
 ) -> None:
+    slow_server.script = lambda prompt, number: Scripted(completion(prompt), delay_s=0.15)
     stage = start(slow_server)
     wait_for_posts(slow_server, 20)
     stage.send_signal(signum)
@@ -118,14 +120,20 @@ def test_params_edited_while_it_runs_stop_it_before_it_publishes(
 
 
 def test_a_second_writer_is_refused_with_exit_code_75(slow_server: ScriptedServer) -> None:
+    release = Event()
+
+    def held_back(prompt: str, number: int) -> Scripted:
+        release.wait(60)
+        return Scripted(completion(prompt))
+
+    slow_server.script = held_back
     first = start(slow_server)
     wait_for_posts(slow_server, 1)
-    second = start(slow_server)
-    _, stderr = second.communicate(timeout=30)
-    assert second.returncode == 75
-    assert f"pid {first.pid}".encode() in stderr
+    _, stderr = (second := start(slow_server)).communicate(timeout=30)
+    release.set()
     first.communicate(timeout=60)
-    assert first.returncode == 0
+    assert (first.returncode, second.returncode) == (0, 75)
+    assert f"pid {first.pid}".encode() in stderr
 
 
 def test_no_dataset_is_a_clear_error(slow_server: ScriptedServer) -> None:

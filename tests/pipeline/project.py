@@ -21,9 +21,27 @@ TIMEOUT_S = 900
 
 TINY: dict[str, Any] = {
     "datasets": {
-        "numbers": {"source": "reasoning_gym", "role": "train", "tasks": ["gcd", "chain_sum"], "size": 7, "seed": 1},
-        "everyday": {"source": "jsonl", "role": "train", "path": "everyday.jsonl", "column": "prompt", "size": 8},
-        "heldout": {"source": "reasoning_gym", "role": "eval", "tasks": ["gcd", "chain_sum"], "size": 2, "seed": 2},
+        "numbers": {
+            "source": "reasoning_gym",
+            "role": "train",
+            "tasks": ["gcd", "chain_sum"],
+            "size": 7,
+            "seed": 1,
+        },
+        "everyday": {
+            "source": "jsonl",
+            "role": "train",
+            "path": "everyday.jsonl",
+            "column": "prompt",
+            "size": 8,
+        },
+        "heldout": {
+            "source": "reasoning_gym",
+            "role": "eval",
+            "tasks": ["gcd", "chain_sum"],
+            "size": 2,
+            "seed": 2,
+        },
         "mt-bench": {"source": "mt_bench", "role": "eval", "size": 2},
     },
     "generate": {"max_tokens": 24},
@@ -71,9 +89,18 @@ class Project:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("DVC_", "OPENAI_", "EYAS_", "PYTEST_"))}
-        dvc = {f"DVC_{name}_DIR": str(self.home / name.lower()) for name in ("SITE_CACHE", "GLOBAL_CONFIG", "SYSTEM_CONFIG")}
-        author = {f"GIT_{who}_{what}": "test@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        kept = {
+            k: v for k, v in os.environ.items() if not k.startswith(("DVC_", "OPENAI_", "EYAS_", "PYTEST_"))
+        }
+        dvc = {
+            f"DVC_{name}_DIR": str(self.home / name.lower())
+            for name in ("SITE_CACHE", "GLOBAL_CONFIG", "SYSTEM_CONFIG")
+        }
+        author = {
+            f"GIT_{who}_{what}": "test@example.org"
+            for who in ("AUTHOR", "COMMITTER")
+            for what in ("NAME", "EMAIL")
+        }
         return kept | dvc | author | {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": str(self.path / "src"),
@@ -83,7 +110,12 @@ class Project:
 
     def git(self, *arguments: str) -> str:
         return subprocess.run(
-            ["git", *arguments], cwd=self.path, env=self.environment, check=True, capture_output=True, text=True
+            ["git", *arguments],
+            cwd=self.path,
+            env=self.environment,
+            check=True,
+            capture_output=True,
+            text=True,
         ).stdout
 
     def commit(self, message: str) -> None:
@@ -96,7 +128,9 @@ class Project:
             ["dvc", *arguments], cwd=self.path, env=self.environment, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT_S,
         )  # fmt: skip
-        assert done.returncode == code, f"dvc {' '.join(arguments)} exited with {done.returncode}:\n{done.stdout}"
+        assert done.returncode == code, (
+            f"dvc {' '.join(arguments)} exited with {done.returncode}:\n{done.stdout}"
+        )
         return done.stdout
 
     def start_dvc(self, *arguments: str) -> subprocess.Popen[str]:

@@ -134,7 +134,10 @@ def test_ctrl_c_keeps_the_answers_and_records_nothing(project: Project) -> None:
     kept = project.journal_rows() - answered
     assert kept >= 8  # the first batch at least
     output = project.dvc("repro", "generate")
-    total = sum(len((path / "raw_responses.jsonl").read_text().splitlines()) for path in project.path.glob("data/responses/*"))
+    total = sum(
+        len((path / "raw_responses.jsonl").read_text().splitlines())
+        for path in project.path.glob("data/responses/*")
+    )
     assert project.journal_rows() - answered == total, "some prompt was asked twice"
 
 

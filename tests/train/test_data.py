@@ -12,7 +12,9 @@ from eyas.train.data import TokenBudgetBatches
     seed=st.integers(0, 5),
     shuffle=st.booleans(),
 )
-def test_each_sequence_once_and_within_the_budget(lengths: list[int], budget: int, seed: int, shuffle: bool) -> None:
+def test_each_sequence_once_and_within_the_budget(
+    lengths: list[int], budget: int, seed: int, shuffle: bool
+) -> None:
     batches = TokenBudgetBatches(lengths, budget, seed=seed, shuffle=shuffle).batches(0)
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     for batch in batches:

@@ -30,7 +30,9 @@ def inputs(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> FitInputs:
     used = {token for states in HiddenStore(store) for token in states.token_ids.tolist()}  # type: ignore[attr-defined]
     vocab = VocabMap.of_ids(torch.tensor(sorted(used | {0, 1, 2})), profile.vocab_size)
     head = TargetHead.read(llama, profile, "float32")
-    return FitInputs(profile=profile, vocab=vocab, head=head, train=HiddenStore(store), val=HiddenStore(store))
+    return FitInputs(
+        profile=profile, vocab=vocab, head=head, train=HiddenStore(store), val=HiddenStore(store)
+    )
 
 
 def run(inputs: FitInputs, params: TrainParams, directory: Path) -> FitResult:

@@ -26,9 +26,7 @@ PARAMS = TrainParams(
 )
 
 
-@pytest.mark.parametrize(
-    ("schedule", "middle"), [("cosine", 0.5), ("linear", 0.5), ("constant", 1.0)]
-)
+@pytest.mark.parametrize(("schedule", "middle"), [("cosine", 0.5), ("linear", 0.5), ("constant", 1.0)])
 def test_schedules(schedule: str, middle: float) -> None:
     factor = lr_factor(dataclasses.replace(PARAMS, schedule=schedule), 100)
     assert [round(factor(step), 6) for step in (0, 4, 9)] == [0.1, 0.5, 1.0]
@@ -54,7 +52,9 @@ def test_a_frozen_head_is_not_optimised() -> None:
     drafter = make_drafter()
     drafter.lm_head.weight.requires_grad_(False)
     (adamw,) = build_optimizers(drafter, PARAMS)
-    assert all(weight is not drafter.lm_head.weight for group in adamw.param_groups for weight in group["params"])
+    assert all(
+        weight is not drafter.lm_head.weight for group in adamw.param_groups for weight in group["params"]
+    )
 
 
 @pytest.mark.parametrize(

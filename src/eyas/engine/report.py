@@ -13,6 +13,7 @@ from eyas.engine.compare import Comparison, compare
 from eyas.engine.measure import Measurement, Timing
 from eyas.engine.questions import Level
 from eyas.engine.run import Runs
+from eyas.metrics import share
 
 
 def engine_report(
@@ -93,9 +94,16 @@ def _entry(measured: AcceptanceCounts | None, simulated: Mapping[str, Any]) -> d
             "drafts": simulated["drafts"],
             "accepted": simulated["accepted"],
             "length": simulated["acceptance"]["length"],
+            "length_at_most": _length_at_most(simulated),
         },
         "difference": differences(measured if measured and comparable else nothing, simulated),
     }
+
+
+def _length_at_most(simulated: Mapping[str, Any]) -> float | None:
+    """Acceptance length if the engine accepted all that it drafts behind the end of an answer."""
+    extra = share(simulated["past_end"], simulated["drafts"])
+    return None if extra is None else simulated["acceptance"]["length"] + extra
 
 
 def _speeds(runs: Runs, concurrency: int, datasets: Sequence[str]) -> dict[str, Any]:

@@ -31,6 +31,15 @@ class Predictions:
     margin: Tensor
     """float32 [G]: how far the logit of the token that really follows lies below the largest; 0 where it is that."""
 
+    def cpu(self) -> Predictions:
+        """The same in main memory."""
+        return Predictions(self.argmax.cpu(), self.logsumexp.cpu(), self.margin.cpu())
+
+    def split(self, counts: Sequence[int]) -> list[Predictions]:
+        """Cut into runs of these lengths."""
+        parts = (values.split(list(counts)) for values in (self.argmax, self.logsumexp, self.margin))
+        return [Predictions(*part) for part in zip(*parts, strict=True)]
+
 
 @dataclass(frozen=True)
 class TransformersBackend:

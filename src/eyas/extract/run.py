@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from eyas.errors import GateError
-from eyas.extract.backend import TransformersBackend, predict
+from eyas.extract.backend import Predictions, TransformersBackend, predict
 from eyas.extract.batches import plan_batches, plan_windows
 from eyas.extract.gate import Agreement, Disagreement, check_states
 from eyas.extract.params import ExtractParams
@@ -105,7 +105,9 @@ class Extractor:
                 for index, states in zip(batch, computed, strict=True):
                     check_states(sequences.sequence_ids[index], sequences.token_ids[index], states)
                     largest = torch.maximum(largest, _largest(states))
-                    held[index] = self._label(sequences, index, states, agreement)
+                predicted = self._predict(sequences, batch, computed)
+                for index, states, said in zip(batch, computed, predicted, strict=True):
+                    held[index] = self._label(sequences, index, states, said, agreement)
                 progress.add(sum(lengths[index] for index in batch))
             agreement.check()
             for index in window:
@@ -126,26 +128,42 @@ class Extractor:
             for tokens, labels in zip(sequences.lengths, sequences.label_counts, strict=True)
         ]
 
+    def _predict(
+        self, sequences: Sequences, batch: Sequence[int], computed: Sequence[TargetStates]
+    ) -> list[Predictions]:
+        """Apply the head where a generated token follows, to a whole batch at a time: its matrix is large."""
+        before = [_before_generated(sequences.loss_masks[index]) for index in batch]
+        following = [
+            torch.tensor(sequences.token_ids[index])[positions + 1]
+            for index, positions in zip(batch, before, strict=True)
+        ]
+        last = [states.last[positions] for states, positions in zip(computed, before, strict=True)]
+        device = computed[0].last.device
+        predicted = predict(self.head, torch.cat(last), torch.cat(following).to(device)).cpu()
+        return predicted.split([len(positions) for positions in before])
+
     def _label(
-        self, sequences: Sequences, index: int, states: TargetStates, agreement: Agreement
+        self,
+        sequences: Sequences,
+        index: int,
+        states: TargetStates,
+        predicted: Predictions,
+        agreement: Agreement,
     ) -> SequenceStates:
-        """Apply the head where a generated token follows; compare, and keep what is a label."""
+        """Compare the target's predictions with the generated tokens, and keep what is a label."""
         tokens = torch.tensor(sequences.token_ids[index])  # [T]
         mask = torch.tensor(sequences.loss_masks[index])  # [T]
-        before = torch.nonzero(mask[1:]).flatten()  # [G], positions that predict a generated token
+        before = _before_generated(sequences.loss_masks[index])  # [G]
         following = tokens[before + 1]
-        predicted = predict(self.head, states.last[before], following.to(states.last.device))
-        argmax = predicted.argmax.cpu()
-        margin = predicted.margin.cpu()
         wrong = [
             Disagreement(
                 sequence_id=sequences.sequence_ids[index],
                 position=int(before[at]) + 1,
                 token=int(following[at]),
-                argmax=int(argmax[at]),
-                margin=float(margin[at]),
+                argmax=int(predicted.argmax[at]),
+                margin=float(predicted.margin[at]),
             )
-            for at in torch.nonzero(argmax != following).flatten().tolist()
+            for at in torch.nonzero(predicted.argmax != following).flatten().tolist()
         ]
         agreement.add(sequences.datasets[index], len(before), wrong)
         labelled = mask[before]  # [G] -> L of them
@@ -157,8 +175,8 @@ class Extractor:
             aux=states.aux.to("cpu", getattr(torch, self.meta.dtype), copy=True),
             label_positions=positions,
             last=states.last[positions.to(states.last.device)].to("cpu", getattr(torch, self.meta.dtype)),
-            argmax=argmax[labelled],
-            logsumexp=predicted.logsumexp.cpu()[labelled],
+            argmax=predicted.argmax[labelled],
+            logsumexp=predicted.logsumexp[labelled],
         )
 
 
@@ -176,6 +194,11 @@ def check_disk(needed: int, directory: Path) -> None:
             hint="free disk space, use extract.dtype: bfloat16, or extract fewer or shorter sequences. "
             "A DVC cache that copies instead of linking needs the same space again",
         )
+
+
+def _before_generated(loss_mask: Sequence[bool]) -> torch.Tensor:
+    """[G] positions whose distribution predicts a generated token."""
+    return torch.nonzero(torch.tensor(loss_mask)[1:]).flatten()
 
 
 def _largest(states: TargetStates) -> torch.Tensor:

@@ -77,7 +77,9 @@ class TokenBudgetBatches(Sampler[list[int]]):
         window = self._window() if self.shuffle else max(count, 1)
         batches: list[list[int]] = []
         for start in range(0, count, window):
-            by_length = sorted((int(i) for i in order[start : start + window]), key=lambda i: (self.lengths[i], i))
+            by_length = sorted(
+                (int(i) for i in order[start : start + window]), key=lambda i: (self.lengths[i], i)
+            )
             batches.extend(self._cut(by_length))
         if self.shuffle:
             rng.shuffle(batches)

@@ -141,7 +141,9 @@ class History(Callback):
 
     def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        self.epochs.append({name.removeprefix("val/"): value for name, value in metrics.items() if name.startswith("val/")})
+        self.epochs.append(
+            {name.removeprefix("val/"): value for name, value in metrics.items() if name.startswith("val/")}
+        )
         self._line(trainer)
 
     def summary(self, params: TrainParams, drafter: Drafter, total_steps: int) -> dict[str, Any]:
@@ -152,7 +154,9 @@ class History(Callback):
             "epochs": params.epochs,
             "steps": total_steps,
             "parameters": sum(weight.numel() for weight in drafter.parameters()),
-            "trained_parameters": sum(weight.numel() for weight in drafter.parameters() if weight.requires_grad),
+            "trained_parameters": sum(
+                weight.numel() for weight in drafter.parameters() if weight.requires_grad
+            ),
             "val": self.epochs[-1],
             "best_epoch": best + 1,
             "best_val_acceptance_length": lengths[best],

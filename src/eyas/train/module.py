@@ -26,7 +26,9 @@ class DrafterModule(LightningModule):
     embedding: Tensor
     head_rows: Tensor
 
-    def __init__(self, drafter: Drafter, vocab: VocabMap, head: TargetHead, params: TrainParams, total_steps: int) -> None:
+    def __init__(
+        self, drafter: Drafter, vocab: VocabMap, head: TargetHead, params: TrainParams, total_steps: int
+    ) -> None:
         super().__init__()
         self.automatic_optimization = False  # Muon and AdamW step together
         self.drafter = drafter
@@ -97,7 +99,9 @@ class DrafterModule(LightningModule):
             mask_out_of_vocab=self.params.mask_out_of_vocab,
         )
 
-    def transfer_batch_to_device(self, batch: DraftBatch, device: torch.device, dataloader_idx: int) -> DraftBatch:
+    def transfer_batch_to_device(
+        self, batch: DraftBatch, device: torch.device, dataloader_idx: int
+    ) -> DraftBatch:
         return batch.to(device)
 
 

@@ -22,7 +22,9 @@ def build_optimizers(drafter: Drafter, params: TrainParams) -> list[Optimizer]:
     trained = {name: weight for name, weight in drafter.named_parameters() if weight.requires_grad}
     matrices: list[nn.Parameter] = []
     if params.optimizer == "muon":
-        matrices = [weight for name, weight in trained.items() if weight.dim() == 2 and not name.startswith("lm_head")]
+        matrices = [
+            weight for name, weight in trained.items() if weight.dim() == 2 and not name.startswith("lm_head")
+        ]
     chosen = {id(weight) for weight in matrices}
     others = [weight for weight in trained.values() if id(weight) not in chosen]
     adamw = torch.optim.AdamW(
