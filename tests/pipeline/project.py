@@ -74,10 +74,10 @@ class Project:
         project = cls(path, home)
         project.git("init", "--quiet", "--initial-branch", "main")
         params = OmegaConf.load(path / "params.yaml")
-        params.datasets = TINY["datasets"]
+        OmegaConf.update(params, "datasets", TINY["datasets"], merge=False)
         for section, values in TINY.items():
             if section != "datasets":
-                params[section] = OmegaConf.merge(params[section], values)
+                OmegaConf.update(params, section, values, merge=True)
         OmegaConf.save(params, path / "params.yaml")
         project.commit("tiny")
         return project

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
 from eyas.errors import ServerError

@@ -27,7 +27,7 @@ def inputs(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> FitInputs:
     profile = profile_of(llama)
     store = tmp_path_factory.mktemp("hidden") / "train"
     make_extractor(llama).extract("train", greedy_sequences(llama), store)
-    used = {token for states in HiddenStore(store) for token in states.token_ids.tolist()}  # type: ignore[attr-defined]
+    used = {token for states in HiddenStore(store) for token in states.token_ids.tolist()}
     vocab = VocabMap.of_ids(torch.tensor(sorted(used | {0, 1, 2})), profile.vocab_size)
     head = TargetHead.read(llama, profile, "float32")
     return FitInputs(
