@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.target.conftest import folder, llama, one_thread, qwen3
+from tests.target.conftest import folder, llama, qwen3
 
-__all__ = ["folder", "llama", "one_thread", "qwen3"]
+__all__ = ["folder", "llama", "qwen3"]

@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.target.conftest import llama, one_thread
+from tests.target.conftest import llama
 
-__all__ = ["llama", "one_thread"]
+__all__ = ["llama"]

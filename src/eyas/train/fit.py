@@ -101,6 +101,7 @@ def fit(inputs: FitInputs, params: TrainParams, live_directory: Path) -> FitResu
     with warnings.catch_warnings():
         # batches are packed from a memory map in the main process; workers would copy them once more
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # Lightning's use of torch
         trainer.fit(module, train, val)
     return FitResult(drafter=drafter.eval(), summary=history.summary(params, drafter, total_steps))
 

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of the person who runs the tests must not reach the code under test."""
+    for name in list(os.environ):
+        if name.startswith(("DVC_", "OPENAI_", "EYAS_")):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Threads only wait for each other on tensors as small as the tests'."""
+    try:
+        import torch
+    except ImportError:  # the tests of torch-free packages run without it
+        return
+    torch.set_num_threads(1)
