@@ -42,7 +42,8 @@ def main() -> None:
         with atomic_directory(paths.DRAFTER) as directory:
             save_drafter(directory, result.drafter, inputs.vocab)
         with atomic_directory(REPORTS / "plots") as directory:
-            shutil.copytree(Path(scratch) / "plots" / "metrics", directory, dirs_exist_ok=True)
+            curves = Path(scratch) / "plots" / "metrics"
+            shutil.copytree(curves, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("epoch.tsv"))
     write_report(REPORTS / "summary.json", result.summary)
     print(f"val acceptance length {result.summary['val']['acceptance_length']:.3f}, saved {paths.DRAFTER}")
 
