@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-
 from eyas import paths
 from eyas.config import load_section
-from eyas.errors import ConfigError
 from eyas.generate.params import GenerateParams
 from eyas.generate.session import Session, open_journal
 from eyas.generate.table import PromptTable
 from eyas.hashing import Guard
-from eyas.process import run_stage
+from eyas.process import dataset_argument, run_stage
 from eyas.serving.params import ServerParams
 from eyas.target.spec import TargetProfile
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
-        raise ConfigError("the only argument is the name of a dataset", hint="stages/generate.py DATASET")
-    dataset = sys.argv[1]
+    dataset = dataset_argument()
     params = load_section("generate", GenerateParams)
     server = load_section("server", ServerParams)
     guard = Guard.start("generate")

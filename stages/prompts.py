@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 
 from eyas import paths
 from eyas.config import load_section
@@ -11,7 +10,7 @@ from eyas.datasets import load_datasets
 from eyas.errors import ConfigError
 from eyas.freshness import inputs_digest
 from eyas.hashing import Guard
-from eyas.process import run_stage
+from eyas.process import dataset_argument, run_stage
 from eyas.prompts.params import PromptsParams
 from eyas.prompts.table import build_prompts
 from eyas.schema import Prompts, RejectedPrompts, check
@@ -21,7 +20,7 @@ logger = logging.getLogger("eyas.prompts")
 
 
 def main() -> None:
-    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    name = dataset_argument()
     datasets = load_datasets()
     params = load_section("prompts", PromptsParams)
     guard = Guard.start("datasets", "prompts")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 
 from eyas import paths
 from eyas.config import load_section
 from eyas.hashing import Guard
 from eyas.metrics import write_report
-from eyas.process import run_stage
+from eyas.process import dataset_argument, run_stage
 from eyas.schema import Prompts, Quarantined, Validated, check
 from eyas.tables import TEMPLATE_KWARGS, read_table, write_table
 from eyas.target.spec import TargetProfile
@@ -30,7 +29,7 @@ logger = logging.getLogger("eyas.validate")
 
 
 def main() -> None:
-    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    name = dataset_argument()
     params = load_section("validate", ValidateParams)
     guard = Guard.start("validate")
     profile = TargetProfile.read(paths.TARGET_PROFILE)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-from eyas.errors import EyasError, Interrupted
+from eyas.errors import ConfigError, EyasError, Interrupted
 
 logger = logging.getLogger("eyas")
 
@@ -36,6 +36,22 @@ def run_stage(main: Callable[[], None]) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def dataset_argument() -> str:
+    """The only argument of a per-dataset stage: the dataset's name.
+
+    Raises:
+        ConfigError: there is none, or more than one.
+    """
+    arguments = sys.argv[1:]
+    if len(arguments) != 1:
+        raise ConfigError(
+            f"a dataset name is needed, not {arguments}",
+            where=sys.argv[0],
+            hint="dvc repro runs this stage once for each entry of `datasets` in params.yaml",
+        )
+    return arguments[0]
 
 
 def raise_on_stop_signals() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pandera.polars as pa
 import polars as pl
 
+from eyas.answers import FINISH_REASONS
 from eyas.errors import ArtifactError
 
 MESSAGES = pl.List(pl.Struct({"role": pl.String, "content": pl.String}))
@@ -52,8 +53,6 @@ FAILED_REQUEST = pl.Struct({"sample_id": pl.String})
 
 SHA256 = r"^[0-9a-f]{64}$"
 SAMPLE_ID = r"^[a-z0-9][a-z0-9_-]*:.+$"
-FINISH_REASONS = ("stop", "length", "tool_calls")
-"""Reasons of an answer that arrived whole or was cut by a limit; anything else is no answer."""
 
 
 def _list(dtype: pl.List, **checks: Any) -> Any:

@@ -140,4 +140,4 @@ def test_no_dataset_is_a_clear_error(slow_server: ScriptedServer) -> None:
     stage = start(slow_server, "a", "b")
     _, stderr = stage.communicate(timeout=30)
     assert stage.returncode == 1
-    assert b"the only argument is the name of a dataset" in stderr
+    assert b"a dataset name is needed" in stderr

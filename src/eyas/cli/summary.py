@@ -29,7 +29,7 @@ def dataset_table(reports: Path) -> Table:
     """One row per dataset: answers, quarantine, tokens, draft-vocabulary coverage, acceptance lengths."""
     table = Table(title="Datasets")
     table.add_column("dataset")
-    for column in ("answers", "quarantined", "tokens", "in draft vocab", "simulated", "engine"):
+    for column in ("answers", "quarantined", "tokens", "in vocab", "simulated", "engine"):
         table.add_column(column, justify="right")
     vocab, acceptance = _read(reports / "vocab.json"), _read(reports / "acceptance.json")
     engine = _read(reports / "engine.json")

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from eyas.answers import FINISH_REASONS
 from eyas.generate.failure import RowFailure, content, permanent, transient
 from eyas.jsonl import has_surrogates
-
-FINISHED = ("stop", "length", "tool_calls")
-"""Finish reasons of an answer. Others (abort, error, repetition, ...) come with status 200 too, and are failures."""
 
 _REASONING_FIELDS = ("reasoning", "reasoning_content")
 """vLLM >= 0.16 says `reasoning`, vLLM <= 0.11.0 and SGLang `reasoning_content`, those between both."""
@@ -134,7 +132,7 @@ def _only_choice(reply: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _finish_reason(choice: Mapping[str, Any]) -> str:
     reason = choice.get("finish_reason")
-    if reason in FINISHED:
+    if reason in FINISH_REASONS:
         return str(reason)
     if reason is None:
         raise transient("unfinished", "the reply has no finish reason")

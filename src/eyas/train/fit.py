@@ -169,11 +169,11 @@ class History(Callback):
         left = elapsed / max(self.steps, 1) * (self.total_steps - self.steps)
         metrics = trainer.callback_metrics
         logger.info(
-            "step %d/%d  loss %.3f  val acceptance length %.3f  %.0f s, %.0f s left",
+            "step %d/%d  loss %.3f  val acceptance length %s  %.0f s, %.0f s left",
             self.steps,
             self.total_steps,
             float(metrics.get("train/loss", torch.tensor(math.nan))),
-            self.epochs[-1]["acceptance_length"] if self.epochs else math.nan,
+            f"{self.epochs[-1]['acceptance_length']:.3f}" if self.epochs else "-",
             elapsed,
             left,
         )

@@ -6,8 +6,8 @@ from typing import Any
 
 import polars as pl
 
+from eyas.answers import FINISH_REASONS
 from eyas.metrics import share
-from eyas.schema import FINISH_REASONS
 from eyas.validate.judgement import Judgement
 from eyas.validate.rules import Rule
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from eyas.schema import FINISH_REASONS
+from eyas.answers import FINISH_REASONS
 from eyas.target.spec import TargetProfile
 from eyas.validate.params import ValidateParams
 
