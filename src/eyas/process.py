@@ -14,6 +14,11 @@ from eyas.errors import ConfigError, EyasError, Interrupted
 
 logger = logging.getLogger("eyas")
 
+if not sys.stderr.isatty():
+    os.environ.setdefault(
+        "TQDM_DISABLE", "1"
+    )  # libraries' progress bars fill a log; stages print lines there
+
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 

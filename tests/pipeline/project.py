@@ -45,6 +45,7 @@ TINY: dict[str, Any] = {
         "mt-bench": {"source": "mt_bench", "role": "eval", "size": 2},
     },
     "generate": {"max_tokens": 24},
+    "validate": {"max_truncated_share": 1.0},
     "reassemble": {"val_share": 0.2},
     "vocab": {"size": 512},
     "train": {"epochs": 2, "batch_tokens": 1024},

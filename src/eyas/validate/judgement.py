@@ -91,9 +91,14 @@ def check_shares(judgement: Judgement, params: ValidateParams, quarantine: str) 
         raise GateError(
             "; ".join(problems) + table_of_rules(quarantined),
             where=quarantine,
-            hint=f"look at the rows: python -c \"import polars; print(*polars.read_parquet('{quarantine}')"
-            ".rows(), sep='\\n')\"",
+            hint=_hint(quarantine, cut=(truncated_share or 0) > params.max_truncated_share),
         )
+
+
+def _hint(quarantine: str, *, cut: bool) -> str:
+    if cut:
+        return "raise generate.max_tokens, or allow more cut answers with validate.max_truncated_share"
+    return f"look at the rows: python -c \"import polars; print(*polars.read_parquet('{quarantine}').rows(), sep='\\n')\""
 
 
 def table_of_rules(quarantined: pl.DataFrame) -> str:
