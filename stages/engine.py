@@ -35,6 +35,7 @@ def main() -> None:
             dtype=profile.dtype,
             drafter=paths.export("vllm"),
             draft_tokens=speculation.draft_tokens,
+            trust_remote_code=profile.trust_remote_code,
         )
         runs = run_local(served, asked, server)
     reports = {

@@ -7,6 +7,7 @@ import polars as pl
 from eyas import paths
 from eyas.config import load_section
 from eyas.drafter.checkpoint import load_drafter
+from eyas.evaluate.exported import load_exported_weights
 from eyas.evaluate.params import EvaluateParams
 from eyas.evaluate.replay import replay
 from eyas.evaluate.report import acceptance_report, by_dataset, by_position, with_datasets
@@ -29,7 +30,9 @@ def main() -> None:
     profile = TargetProfile.read(paths.TARGET_PROFILE)
     store = HiddenStore(paths.hidden("eval"))
     store.check_target(profile)
+    store.verify()
     drafter, vocab = load_drafter(paths.DRAFTER)
+    load_exported_weights(drafter, paths.export("vllm"))
     embedding = TargetHead.read(paths.TARGET, profile, "float32").embedding
     replayed = replay(drafter, vocab, store, embedding, speculation.draft_tokens)
     replayed = with_datasets(replayed, pl.read_parquet(paths.sequences("eval")))

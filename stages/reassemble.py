@@ -19,6 +19,7 @@ from eyas.reassemble.rendering import Mismatch, mismatches, refuse_mismatches
 from eyas.reassemble.report import reassembly_report
 from eyas.reassemble.sequences import Assembled, assemble, split
 from eyas.schema import Sequences, check, columns_of
+from eyas.target.spec import TargetProfile
 
 logger = logging.getLogger("eyas.reassemble")
 
@@ -28,15 +29,18 @@ def main() -> None:
     params = load_section("reassemble", ReassembleParams)
     guard = Guard.start("datasets", "reassemble")
     check_tables(datasets)
+    trust = TargetProfile.read(paths.TARGET_PROFILE).trust_remote_code
     assembled: dict[str, Assembled] = {}
     different: list[Mismatch] = []
     checked = 0
     for name in datasets:
         validated = read_validated(name)
         assembled[name] = assemble(validated.rows, params)
-        different += mismatches(validated.rows, paths.TARGET, validated.template_kwargs)
+        different += mismatches(
+            validated.rows, paths.TARGET, validated.template_kwargs, trust_remote_code=trust
+        )
         checked += validated.rows.height
-    refuse_mismatches(different, checked, paths.TARGET)
+    refuse_mismatches(different, checked, paths.TARGET, trust_remote_code=trust)
 
     empty = pl.DataFrame(schema=columns_of(Sequences))
     by_role = {

@@ -36,6 +36,8 @@ def main() -> None:
     )
     inputs.train.check_target(profile)
     inputs.val.check_target(profile)
+    inputs.train.verify()
+    inputs.val.verify()
     with tempfile.TemporaryDirectory(prefix="eyas-train-") as scratch:
         result = fit(inputs, params, Path(scratch))
         guard.check()

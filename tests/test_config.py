@@ -52,7 +52,10 @@ def test_values_and_nested_values_are_read(tmp_path: Path) -> None:
         pytest.param("train: {rate: fast, count: 2}", "train.rate", id="wrong type"),
         pytest.param("train: {rate: 1, count: null}", "train.count", id="null where a value is needed"),
         pytest.param("train: {rate: 1}", "train.count", id="missing value"),
-        pytest.param("train: {rate: 1, count: 0}", "count: 0 is below 1", id="impossible value"),
+        pytest.param("train: {rate: 1, count: 0}", "`train.count`: 0 is below 1", id="impossible value"),
+        pytest.param(
+            "train: {rate: 1, count: 2, note: 'costs ${x}'}", "train.note", id="interpolation in text"
+        ),
         pytest.param("train: 7", "`train` must be a mapping", id="no mapping"),
         pytest.param("export: {}", "section `train` is missing", id="missing section"),
         pytest.param(
@@ -78,11 +81,14 @@ def test_a_missing_file_says_where_to_run(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("{a: {source: web, role: train}}", "datasets.a"),
-        ("{a: {source: jsonl, role: test, path: x}}", "role: 'test'"),
+        ("{a: {source: jsonl, role: test, path: x}}", "`datasets.a.role`: 'test'"),
         ("{a: {source: jsonl, role: train}}", "needs `path`"),
         ("{a: {source: reasoning_gym, role: train, tasks: [gcd]}}", "needs `tasks` and `size`"),
         ("{a.b: {source: jsonl, role: train, path: x}}", "dataset name"),
         ("{a: {source: jsonl, role: eval, path: x}}", "no entry with role: train"),
+        ("{a: {source: jsonl, role: train, path: x}}", "no entry with role: eval"),
+        ("[a, b]", "must be a mapping"),
+        ("{2024: {source: jsonl, role: train, path: x}}", "dataset name is text"),
     ],
 )
 def test_wrong_datasets_are_named(tmp_path: Path, text: str, message: str) -> None:

@@ -57,12 +57,12 @@ def test_declared_sections_are_those_that_the_script_reads(stage: DeclaredStage)
 
 def test_numerics_are_a_dependency_where_they_decide_bits() -> None:
     for stage in STAGES:
-        uses_torch = any(
-            "torch" in GRAPH_WITH_EXTERNALS.find_modules_directly_imported_by(module)
+        computes = any(
+            GRAPH_WITH_EXTERNALS.find_modules_directly_imported_by(module) & {"torch", "transformers"}
             for module in GRAPH_WITH_EXTERNALS.modules
             if module.startswith("eyas") and _file_of(module) in imported_files(stage.script, GRAPH)
         )
-        assert ("requirements/numerics.txt" in stage.data) == uses_torch, stage.name
+        assert ("requirements/numerics.txt" in stage.data) == computes, stage.name
 
 
 GRAPH_WITH_EXTERNALS = grimp.build_graph(

@@ -30,7 +30,7 @@ SECTIONS = (
     "engine",
     "server",
 )
-"""Every section of params.yaml, in pipeline order. No stage depends on `server`: its knobs change no result."""
+"""Every section of params.yaml, in pipeline order. No stage depends on `server`: nothing in it may change a result."""
 
 Params = TypeVar("Params")
 
@@ -38,7 +38,7 @@ Params = TypeVar("Params")
 def load_section(section: str, schema: type[Params], path: Path = paths.PARAMS) -> Params:
     """Read a section of params.yaml as its dataclass.
 
-    A dataclass may check values in `__post_init__` by raising ValueError with the key and the value.
+    A dataclass may check values in `__post_init__` by raising ValueError("key: value is ...").
 
     Raises:
         ConfigError: unknown key, wrong type, missing or impossible value; names the key in full.
@@ -58,7 +58,7 @@ def build(name: str, schema: type[Params], values: Any, path: Path = paths.PARAM
         reason = str(error).splitlines()[0]
         raise ConfigError(f"`{key}`: {reason}", where=str(path), hint=_hint(schema, error)) from error
     except ValueError as error:
-        raise ConfigError(f"`{name}`: {error}", where=str(path)) from error
+        raise ConfigError(_with_full_key(name, str(error)), where=str(path)) from error
 
 
 def read_section(section: str, path: Path = paths.PARAMS) -> Any:
@@ -87,7 +87,14 @@ def read_section(section: str, path: Path = paths.PARAMS) -> Any:
     values = params[section]
     if values is None:
         return {}
-    return OmegaConf.to_container(values, resolve=True) if OmegaConf.is_config(values) else values
+    try:
+        return OmegaConf.to_container(values, resolve=True) if OmegaConf.is_config(values) else values
+    except OmegaConfBaseException as error:
+        raise ConfigError(
+            f"`{error.full_key or section}`: {str(error).splitlines()[0]}",
+            where=str(path),
+            hint="${...} refers to another key of params.yaml; text can't hold it",
+        ) from error
 
 
 def _writable(node: DictConfig) -> DictConfig:
@@ -98,6 +105,14 @@ def _writable(node: DictConfig) -> DictConfig:
         if isinstance(child, DictConfig) and not child._is_none():  # noqa: SLF001
             _writable(child)
     return node
+
+
+def _with_full_key(name: str, message: str) -> str:
+    """`lr: 0 is ...` of section train as `train.lr`: 0 is ..."""
+    key, colon, rest = message.partition(": ")
+    if colon and key.replace(".", "").isidentifier():
+        return f"`{name}.{key}`: {rest}"
+    return f"`{name}`: {message}"
 
 
 def _hint(schema: type[Any], error: OmegaConfBaseException) -> str | None:

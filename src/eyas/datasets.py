@@ -50,16 +50,23 @@ def load_datasets(path: Path = paths.PARAMS) -> dict[str, DatasetParams]:
     """All datasets in the order of params.yaml.
 
     Raises:
-        ConfigError: a bad name or entry, or no training dataset.
+        ConfigError: a bad name or entry, or no dataset for training or none for evaluation.
     """
     section = read_section("datasets", path)
+    if not isinstance(section, dict):
+        raise ConfigError(
+            f"`datasets` must be a mapping of names to datasets, not {section!r}", where=str(path)
+        )
     datasets: dict[str, DatasetParams] = {}
     for name, values in section.items():
-        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", str(name)):
+        if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
             raise ConfigError(
-                f"`datasets.{name}`: a dataset name has only a-z, 0-9, _ and -", where=str(path)
+                f"`datasets.{name}`: a dataset name is text of a-z, 0-9, _ and -",
+                where=str(path),
+                hint="put a name of digits alone in quotes" if not isinstance(name, str) else None,
             )
         datasets[name] = build(f"datasets.{name}", DatasetParams, values, path)
-    if not any(dataset.role == "train" for dataset in datasets.values()):
-        raise ConfigError("`datasets` has no entry with role: train", where=str(path))
+    for role, use in (("train", "to learn from"), ("eval", "to measure on")):
+        if not any(dataset.role == role for dataset in datasets.values()):
+            raise ConfigError(f"`datasets` has no entry with role: {role}, nothing {use}", where=str(path))
     return datasets

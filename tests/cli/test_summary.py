@@ -82,11 +82,19 @@ def reports(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_datasets_side_by_side(reports: Path) -> None:
+def test_datasets_side_by_side(reports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(reports)
     assert shown(dataset_table(reports)) == [
         ["held", "1,200", "0", "34,567", "97.3%", "1.750", "1.740"],
         ["rg", "1,200", "3", "34,567", "99.9%", "-", "-"],
     ]
+
+
+def test_a_removed_dataset_is_not_shown(reports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = "{held: {source: mt_bench, role: eval}, new: {source: mt_bench, role: train}}"
+    (reports / "params.yaml").write_text(f"datasets: {datasets}\n")
+    monkeypatch.chdir(reports)
+    assert [row[0] for row in shown(dataset_table(reports))] == ["held", "new"]
 
 
 def test_results_and_what_is_missing(reports: Path) -> None:

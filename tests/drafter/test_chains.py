@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from eyas.drafter.chains import draft_chain_hits, replay_chains
+from eyas.drafter.model import Drafter
 
-from .conftest import make_states, make_vocab
+from .conftest import VOCAB, make_states, make_vocab
 from .reference import Reference
 
 STEPS = 3
@@ -62,3 +63,14 @@ def test_batched_replay_equals_single(drafter, embedding: Tensor) -> None:
         assert torch.equal(alone.hits, chain.hits)
         assert torch.equal(alone.proposals, chain.proposals)
     assert len(together[1].anchors) == 0
+
+
+def test_a_sampled_token_ends_every_draft(drafter: Drafter, embedding: Tensor) -> None:
+    """Where the generated token is not the target's argmax, an engine that decodes greedily goes another way."""
+    vocab = make_vocab()
+    reference = Reference(drafter.config, dict(drafter.state_dict()), embedding)
+    states = agreeing_states(reference, vocab.draft_ids.tolist())
+    before = draft_chain_hits(drafter, vocab, states, embedding, STEPS)
+    assert before.hits.any()
+    other = dataclasses.replace(states, argmax=(states.argmax + 1) % VOCAB)
+    assert not draft_chain_hits(drafter, vocab, other, embedding, STEPS).hits.any()

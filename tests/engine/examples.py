@@ -30,8 +30,11 @@ def known_answers() -> dict[tuple[int, ...], list[int]]:
     return {tuple(each.prompt_ids): list(each.answer_ids) for each in QUESTIONS}
 
 
-def simulated_entry(drafts: int, accepted_at: list[int], past_end: int = 0) -> dict[str, Any]:
-    return AcceptanceCounts(drafts, accepted_at).report() | {"past_end": past_end}
+def simulated_entry(
+    drafts: int, accepted_at: list[int], past_end: int = 0, greedy_share: float = 1.0
+) -> dict[str, Any]:
+    counts = AcceptanceCounts(drafts, accepted_at).report()
+    return counts | {"past_end": past_end, "greedy_share": greedy_share}
 
 
 def simulated(**entries: tuple[int, list[int]]) -> dict[str, Any]:

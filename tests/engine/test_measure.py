@@ -32,6 +32,13 @@ def test_each_question_is_asked_once_for_as_many_tokens_as_are_stored() -> None:
         "prompt": QUESTIONS[1].prompt_ids,
         "max_tokens": 5,
         "temperature": 0.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "min_tokens": 0,
         "return_token_ids": True,
     }
 

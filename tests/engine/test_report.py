@@ -10,7 +10,7 @@ import pytest
 
 from eyas.acceptance import AcceptanceCounts
 from eyas.engine import run as run_module
-from eyas.engine.agreement import differences, find_faults, gate, read_simulation
+from eyas.engine.agreement import differences, find_faults, gate, judged, read_simulation
 from eyas.engine.compare import Difference, compare
 from eyas.engine.measure import Measurement, Timing
 from eyas.engine.questions import levels
@@ -72,7 +72,13 @@ def test_report_of_known_measurements() -> None:
         "accepted": 700,
         "acceptance": {"length": 1.7, "at_1": 0.5, "at_2": 0.2},
         "conditional": {"at_1": 0.5, "at_2": 0.4},
-        "simulated": {"drafts": 1000, "accepted": 690, "length": 1.69, "length_at_most": 1.69},
+        "simulated": {
+            "drafts": 1000,
+            "accepted": 690,
+            "length": 1.69,
+            "length_at_most": 1.69,
+            "greedy_share": 1.0,
+        },
         "difference": {
             "length": 0.00592,
             "at_1": 0.02041,
@@ -183,7 +189,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     @contextmanager
     def start(
-        target: Path, name: str, dtype: str, params: Any, log: str, speculative: Any
+        target: Path, name: str, dtype: str, params: Any, log: str, speculative: Any, **_: Any
     ) -> Iterator[FakeVllm]:
         starts.append({"extra_args": params.extra_args, "log": log, "speculative": speculative})
         with FakeVllm(known_answers(), speculates=speculative is not None and "silent" not in name) as server:
@@ -244,3 +250,13 @@ def test_a_failing_gate_keeps_the_reports_and_names_the_file(tmp_path: Path) -> 
 def test_no_simulation_says_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="dvc repro evaluate"):
         read_simulation(tmp_path / "acceptance.json")
+
+
+def test_sampled_answers_are_not_judged() -> None:
+    entry = {
+        "drafts": 1000,
+        "simulated": {"drafts": 1000, "greedy_share": 0.6},
+        "difference": {"length": 0.5},
+    }
+    assert not judged(entry)
+    assert judged(entry | {"simulated": {"drafts": 1000, "greedy_share": 1.0}})

@@ -27,7 +27,9 @@ ROUNDS = [
 @pytest.fixture
 def replayed() -> Replay:
     rounds = pl.DataFrame(ROUNDS, schema=ROUND_SCHEMA, orient="row")
-    sequences = pl.DataFrame({"sequence_id": ["a:1", "b:1"], "labels": [6, 4], "labels_in_vocab": [3, 4]})
+    sequences = pl.DataFrame(
+        {"sequence_id": ["a:1", "b:1"], "labels": [6, 4], "labels_in_vocab": [3, 4], "labels_greedy": [6, 3]}
+    )
     table = pl.DataFrame(
         {"sequence_id": ["b:1", "a:1", "c:1"], "dataset": ["b", "a", "c"], "num_generated_tokens": [5, 7, 9]}
     )
@@ -45,6 +47,7 @@ def test_report_of_hand_made_rounds(replayed: Replay) -> None:
         "conditional": {"at_1": pytest.approx(2 / 3), "at_2": 0.5},
         "past_end": 0,
         "misses": {"in_vocab": 1, "out_of_vocab": 1},
+        "greedy_share": 1.0,
         "in_vocab_share": 0.5,
         "length_by_draft_tokens": {"1": 2.0, "2": 2.0},
     }
@@ -55,7 +58,7 @@ def test_report_of_hand_made_rounds(replayed: Replay) -> None:
         4,
         pytest.approx(1.8),
     )
-    assert (overall["past_end"], overall["in_vocab_share"]) == (1, 0.7)
+    assert (overall["past_end"], overall["in_vocab_share"], overall["greedy_share"]) == (1, 0.7, 0.9)
     assert "1 + accepted / drafts" in report["formula"]
 
 

@@ -156,13 +156,16 @@ def test_weights_are_written_in_the_asked_precision_and_maps_as_integers(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"formats": ["sglang"], "dtype": "float32"}, "formats: 'sglang' can't be written; known: vllm"),
-        ({"formats": [], "dtype": "float32"}, "formats: at least one"),
+        (
+            {"formats": ["sglang"], "dtype": "float32"},
+            "`export.formats`: 'sglang' can't be written; known: vllm",
+        ),
+        ({"formats": [], "dtype": "float32"}, "`export.formats`: at least one"),
         ({"formats": ["vllm", "vllm"], "dtype": "float32"}, "names one twice"),
-        ({"formats": ["vllm"], "dtype": "int8"}, "dtype: 'int8'"),
+        ({"formats": ["vllm"], "dtype": "int8"}, "`export.dtype`: 'int8'"),
     ],
 )
 def test_params_are_checked(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match="`export`") as caught:
+    with pytest.raises(ConfigError, match="`export") as caught:
         build("export", ExportParams, values)
     assert message in str(caught.value)

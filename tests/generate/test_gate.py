@@ -59,6 +59,15 @@ def test_a_batch_without_any_answer_names_the_reason() -> None:
         judge(reasons, generate_params(), profile())
 
 
+def test_a_batch_without_any_answer_passes_where_others_were_answered_before() -> None:
+    judge(
+        [failed(permanent("context_length", "too long"))],
+        generate_params(expect_reasoning=True),
+        profile(),
+        answered_before=True,
+    )
+
+
 def test_another_model_stops() -> None:
     with pytest.raises(GateError, match="asked tiny, but other answered"):
         judge([answered(), answered(model="other")], generate_params(), profile())

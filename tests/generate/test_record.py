@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -31,6 +32,14 @@ def test_a_complete_answer() -> None:
         reasoning_field=None,
         surrogates=False,
     )
+
+
+def test_an_answer_survives_json() -> None:
+    answer = read(
+        message={"reasoning": "R"},
+        usage={"prompt_tokens": 5, "completion_tokens": 3, "reasoning_tokens": 1},
+    )
+    assert Answer.from_json(json.loads(json.dumps(answer.to_json()))) == answer
 
 
 @pytest.mark.parametrize(

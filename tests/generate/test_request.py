@@ -35,7 +35,12 @@ def test_every_sampling_parameter_is_explicit() -> None:
         "temperature": 0.7,
         "top_p": 0.9,
         "top_k": 40,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
         "max_tokens": 16,
+        "min_tokens": 0,
         "seed": row_seed(0, MESSAGES),
         "return_token_ids": True,
         "skip_special_tokens": False,
@@ -73,7 +78,7 @@ def test_the_seed_decides_a_sampled_answer() -> None:
 def test_the_key_of_today_is_the_key_of_tomorrow() -> None:
     # Written out by hand: a change of this value makes every user ask every prompt again.
     common = (
-        '{"chat_template_kwargs":{},"dialect":"vllm","format_version":1,'
+        '{"chat_template_kwargs":{},"dialect":"vllm","format_version":2,'
         '"sampling":{"max_tokens":16,"temperature":0.0,"top_k":0,"top_p":1.0},'
         f'"target":{{"digest":"{"0" * 64}","dtype":"float32","name":"tiny"}}}}'
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from eyas import paths
 from eyas.errors import GateError, JournalError, ServerError
+from eyas.generate import gate
 from eyas.generate import session as session_module
 from eyas.generate.params import GenerateParams
 from eyas.generate.session import Session, open_journal
@@ -163,6 +165,104 @@ def test_too_many_failed_rows_stop_the_stage_and_keep_the_answers(server: Script
     again = {prompt for prompt in PROMPTS if asked[prompt] and server.posts[prompt] > asked[prompt]}
     assert again >= bad & set(asked)
     assert len(again - bad) < 4  # no more than were in flight when the run stopped
+
+
+def test_a_row_that_is_never_answered_does_not_stop_a_resume(server: ScriptedServer) -> None:
+    write_prompts("a", PROMPTS)
+    too_long = {"error": {"message": "maximum context length is 512 tokens", "code": 400}}
+
+    def script(prompt: str, number: int) -> Scripted:
+        return Scripted(too_long, status=400) if prompt == PROMPTS[4] else answer(prompt, number)
+
+    server.script = script
+    for run in (1, 2, 3):
+        assert len(generate(max_failed_share=0.1)) == 19
+        assert server.posts == dict.fromkeys(PROMPTS, 1) | {PROMPTS[4]: run}
+        (error,) = lines(paths.responses("a") / "errors.jsonl")
+        assert (error["sample_id"], error["kind"], error["reason"]) == (
+            "a:0004",
+            "permanent",
+            "context_length",
+        )
+    (journal,) = paths.journal("generate").glob("a/*/rows.jsonl")
+    errors = [entry["error"]["reason"] for entry in lines(journal) if "error" in entry]
+    assert errors.count("context_length") == 3
+    with pytest.raises(GateError, match=r"max_failed_share 0\.01"):
+        generate(max_failed_share=0.01)
+
+
+def test_a_dataset_of_which_nothing_was_ever_answered_stops_at_the_first_batch(
+    server: ScriptedServer,
+) -> None:
+    write_prompts("a", PROMPTS)
+    server.script = lambda prompt, number: Scripted({"error": {"message": "no", "code": 400}}, status=400)
+    for run in (1, 2):
+        with pytest.raises(GateError, match="none of the first 8 prompts was answered"):
+            generate(max_failed_share=0.9)
+        assert server.posts.total() == 8 * run
+    assert not paths.responses("a").exists()
+    with open_journal("a", profile(), generate_params()) as journal:
+        assert len(journal) == 0
+        errors = [entry["error"]["reason"] for entry in lines(journal.rows_path)]
+    assert errors == ["http_400"] * 16
+
+
+def test_answers_of_a_failed_gate_are_never_used(server: ScriptedServer) -> None:
+    write_prompts("a", PROMPTS)
+    server.script = lambda prompt, number: Scripted(completion(prompt, model="other"))
+    with pytest.raises(GateError, match="other answered"):
+        generate()
+    assert server.posts.total() == 8
+    assert not paths.responses("a").exists()
+    with open_journal("a", profile(), generate_params()) as journal:
+        assert len(journal) == 0
+        errors = [entry["error"] for entry in lines(journal.rows_path)[8:]]
+    assert [(error["kind"], error["reason"]) for error in errors] == [("content", "gate")] * 8
+    assert "other answered" in errors[0]["detail"]
+    server.script = answer
+    assert [row["model"] for row in generate()] == ["tiny"] * 20
+    assert server.posts.total() == 28
+
+
+def interrupted(*arguments: object, **options: object) -> None:
+    """Stands in for `gate.judge`: the run ends when the first batch has arrived and is not judged yet."""
+    raise ServerError("ended before the judgement")
+
+
+def test_answers_kept_before_they_were_judged_are_judged_by_the_next_run(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_prompts("a", PROMPTS)
+    server.script = lambda prompt, number: Scripted(completion(prompt, model="other"))
+    with monkeypatch.context() as patch:
+        patch.setattr(gate, "judge", interrupted)
+        with pytest.raises(ServerError, match="before the judgement"):
+            generate()
+    server.script = answer
+    with pytest.raises(GateError, match="other answered"):
+        generate()
+    assert server.posts.total() == 8  # the whole first batch was there
+    assert len(generate()) == 20
+    assert server.posts.total() == 28
+
+
+def test_right_answers_kept_before_they_were_judged_are_published(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_prompts("a", PROMPTS)
+    generate()
+    expected = {file.name: file.read_bytes() for file in paths.responses("a").iterdir()}
+    shutil.rmtree(paths.journal("generate"))
+    server.posts.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(gate, "judge", interrupted)
+        with pytest.raises(ServerError, match="before the judgement"):
+            generate()
+    generate()
+    assert server.posts == dict.fromkeys(PROMPTS, 1)
+    assert {file.name: file.read_bytes() for file in paths.responses("a").iterdir()} == expected
+    with open_journal("a", profile(), generate_params()) as journal:
+        assert len(journal) == 20
 
 
 def test_a_failed_gate_keeps_nothing_and_stops_after_the_first_batch(server: ScriptedServer) -> None:

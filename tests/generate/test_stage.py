@@ -10,12 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from threading import Event
 
 import pytest
 
-from eyas import paths
+from eyas import jsonl, paths
 from tests.generate.example import profile, write_prompts
 from tests.generate.scripted import Scripted, ScriptedServer, completion
 
@@ -57,9 +58,10 @@ def published() -> list[str]:
     return [row["messages"][0]["content"] for row in rows]
 
 
-def recorded() -> int:
-    (rows,) = paths.journal("generate").glob("a/*/rows.jsonl")
-    return rows.read_bytes().count(b"\n")
+def recorded() -> list[str]:
+    """Sample ids that have an answer in the journal, judged or not."""
+    rows = [row for path in paths.journal("generate").glob("a/*/rows.jsonl") for row in jsonl.read(path)]
+    return sorted({row.value["sample_id"] for row in rows if "answer" in row.value})
 
 
 def test_a_run_ends_with_0_and_a_summary(slow_server: ScriptedServer) -> None:
@@ -82,7 +84,7 @@ def test_a_stop_signal_keeps_what_arrived_and_is_never_success(
     assert b"finished work is kept" in stderr
     assert b"Traceback" not in stderr
     assert not paths.responses("a").exists()
-    assert recorded() >= 12  # 20 were asked, at most 4 + 4 of them had not come back
+    assert len(recorded()) >= 16  # 20 were asked, at most 4 of them had not come back
 
 
 def test_kill_9_at_random_moments_loses_no_answer_and_repeats_at_most_those_in_flight(
@@ -101,8 +103,31 @@ def test_kill_9_at_random_moments_loses_no_answer_and_repeats_at_most_those_in_f
     _, stderr = stage.communicate(timeout=60)
     assert stage.returncode == 0, stderr
     assert published() == PROMPTS
-    # In flight at a kill: up to 8 while the first batch is being judged, else 4.
-    assert slow_server.posts.total() <= len(PROMPTS) + kills * 8
+    assert slow_server.posts.total() <= len(PROMPTS) + kills * 4  # in flight at each kill
+
+
+def test_kill_9_in_the_first_batch_keeps_the_answers_that_had_arrived(slow_server: ScriptedServer) -> None:
+    release = Event()
+    posts = count(1)
+
+    def three_then_none(prompt: str, number: int) -> Scripted:
+        if next(posts) > 3:
+            release.wait(60)
+        return Scripted(completion(prompt))
+
+    slow_server.script = three_then_none
+    stage = start(slow_server)
+    wait_for_posts(slow_server, 7)
+    stage.kill()
+    stage.communicate()
+    kept = recorded()
+    assert len(kept) == 3
+    release.set()
+    _, stderr = (stage := start(slow_server)).communicate(timeout=60)
+    assert stage.returncode == 0, stderr
+    assert published() == PROMPTS
+    assert [slow_server.posts[PROMPTS[int(sample_id[2:])]] for sample_id in kept] == [1, 1, 1]
+    assert slow_server.posts.total() == len(PROMPTS) + 4
 
 
 def test_params_edited_while_it_runs_stop_it_before_it_publishes(
@@ -116,7 +141,7 @@ def test_params_edited_while_it_runs_stop_it_before_it_publishes(
     assert stage.returncode == 1
     assert b"section `generate` changed" in stderr
     assert not paths.responses("a").exists()
-    assert recorded() == 60
+    assert len(recorded()) == 60
 
 
 def test_a_second_writer_is_refused_with_exit_code_75(slow_server: ScriptedServer) -> None:

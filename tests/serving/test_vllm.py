@@ -88,6 +88,7 @@ def test_arguments_and_environment_of_the_server(
         ["--dtype", "float32"],
         ["--max-model-len", "512"],
         ["--max-num-seqs", "4"],
+        ["--generation-config", "vllm"],
         ["--speculative-config", '{"method": "eagle3", "num_speculative_tokens": 3}'],
     ):
         assert arguments[arguments.index(pair[0]) :][:2] == pair

@@ -65,7 +65,7 @@ def test_a_frozen_head_is_not_optimised() -> None:
         ({"epochs": 0}, "epochs"),
         ({"betas": [0.9]}, "betas"),
         ({"warmup_share": 1.0}, "warmup_share"),
-        ({"drafter": DrafterFlags(norm_before_fc=True, fc_norm=True)}, "exclude"),
+        ({"drafter": DrafterFlags(norm_before_fc=True, fc_norm=True)}, "excludes"),
     ],
 )
 def test_impossible_values_are_named(change: dict[str, object], message: str) -> None:

@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from eyas import paths
+from eyas.datasets import load_datasets
+from eyas.errors import ConfigError
 
 MISSING = "-"
 
@@ -33,8 +35,8 @@ def dataset_table(reports: Path) -> Table:
         table.add_column(column, justify="right")
     vocab, acceptance = _read(reports / "vocab.json"), _read(reports / "acceptance.json")
     engine = _read(reports / "engine.json")
-    for path in sorted((reports / "validation").glob("*.json")):
-        name, validation = path.stem, _read(path)
+    for name in _datasets(reports):
+        validation = _read(reports / "validation" / f"{name}.json")
         table.add_row(
             name,
             _count(_get(validation, "validated")),
@@ -70,6 +72,14 @@ def result_table(reports: Path) -> Table:
     for concurrency, speed in sorted(_speeds(reports), key=lambda item: int(item[0])):
         table.add_row(f"tokens/s without and with it, {concurrency} in flight", _speed(speed))
     return table
+
+
+def _datasets(reports: Path) -> list[str]:
+    """Datasets of params.yaml in its order; a removed dataset leaves its report behind. Without params: all reports."""
+    try:
+        return list(load_datasets())
+    except ConfigError:
+        return sorted(path.stem for path in (reports / "validation").glob("*.json"))
 
 
 def _speeds(reports: Path) -> list[tuple[str, Mapping[str, Any]]]:

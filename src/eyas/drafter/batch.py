@@ -56,6 +56,8 @@ class DraftBatch:
     """int64 [P]: packed slot of each anchor."""
     step_tokens: Tensor
     """int64 [P, S]: x[p+1+k], 0 past the end."""
+    step_next: Tensor
+    """int64 [P, S]: x[p+2+k], the token that was generated where step k predicts one; 0 where not valid."""
     step_valid: Tensor
     """bool [P, S]: the engine can reach step k from this anchor, and its label was generated."""
     step_labels: Tensor
@@ -91,6 +93,7 @@ def pack(sequences: Sequence[SequenceStates], steps: int) -> DraftBatch:
         slot_positions=torch.cat([torch.arange(len(part.tokens)) for part in parts]),
         anchors=torch.cat([part.anchors + start for part, start in zip(parts, slot_starts, strict=True)]),
         step_tokens=torch.cat([part.step_tokens for part in parts]),
+        step_next=torch.cat([part.step_next for part in parts]),
         step_valid=valid,
         step_labels=torch.where(valid, labels, 0),
         last=torch.cat([part.last for part in parts]),
@@ -112,6 +115,7 @@ class _Part:
     aux: Tensor  # [slots, A * H]
     anchors: Tensor  # [P]
     step_tokens: Tensor  # [P, S]
+    step_next: Tensor  # [P, S]
     step_valid: Tensor  # [P, S]
     step_labels: Tensor  # [P, S]
     last: Tensor  # [L, H]
@@ -137,6 +141,7 @@ def _part(states: SequenceStates, steps: int) -> _Part | None:
         aux=_widened(states.aux[:slots].flatten(1)),
         anchors=anchors,
         step_tokens=torch.where(valid, tokens[inputs], 0),
+        step_next=torch.where(valid, tokens[inputs + 1], 0),
         step_valid=valid,
         step_labels=torch.where(valid, label_at[inputs], 0),
         last=_widened(states.last),

@@ -22,7 +22,7 @@ class ChainHits:
     anchors: Tensor
     """int64 [P]: slots p with x[p+1] and x[p+2] generated, ascending."""
     hits: Tensor
-    """bool [P, S]: the step's most likely token is the target's; False past the sequence's end."""
+    """bool [P, S]: the step's most likely token is the target's, and the one that was generated; False past the end."""
     proposals: Tensor
     """int64 [P, S]: the step's most likely token, as target id; meaningful up to the first miss."""
 
@@ -41,8 +41,9 @@ def replay_chains(
 ) -> Iterator[ChainHits]:
     """Replay the draft chains of each sequence, together in one batch, in order.
 
-    Exact for greedy decoding: until the first miss the tokens fed equal the engine's, and after it nothing is
-    accepted. `embedding` is the target's, [V, H].
+    Exact for greedily generated sequences: until the first miss the tokens fed equal the engine's, and after it
+    nothing is accepted. Where a sampled token is not the target's most likely one, every draft ends, since the
+    stored states go on with another token than greedy decoding would. `embedding` is the target's, [V, H].
     """
     counts = [len(anchors_of(states.loss_mask)) for states in sequences]
     if not any(counts):
@@ -56,7 +57,8 @@ def replay_chains(
         ],
         dim=1,
     )  # [P, S]
-    hits = batch.step_valid & (proposals == batch.argmax[batch.step_labels])
+    greedy = batch.argmax[batch.step_labels] == batch.step_next
+    hits = batch.step_valid & greedy & (proposals == batch.step_next)
     split_hits, split_proposals = hits.split(counts), proposals.split(counts)
     for states, own_hits, own_proposals in zip(sequences, split_hits, split_proposals, strict=True):
         yield ChainHits(anchors=anchors_of(states.loss_mask), hits=own_hits, proposals=own_proposals)

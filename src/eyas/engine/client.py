@@ -21,6 +21,18 @@ logger = logging.getLogger(__name__)
 
 PROGRESS_EVERY_S = 30.0
 
+_GREEDY = {
+    "temperature": 0.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "min_tokens": 0,
+}
+"""Every sampling parameter is explicit: a server fills gaps from the model's files."""
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -82,8 +94,7 @@ async def _complete(client: AsyncOpenAI, model: str, question: Question, max_tok
             model=model,
             prompt=question.prompt_ids,
             max_tokens=max_tokens,
-            temperature=0.0,
-            extra_body={"return_token_ids": True},
+            extra_body={**_GREEDY, "return_token_ids": True},
         )
     except (OpenAIError, httpx2.HTTPError) as error:
         raise ServerError(f"the server did not answer: {error}", where=where) from error

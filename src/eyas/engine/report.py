@@ -95,6 +95,7 @@ def _entry(measured: AcceptanceCounts | None, simulated: Mapping[str, Any]) -> d
             "accepted": simulated["accepted"],
             "length": simulated["acceptance"]["length"],
             "length_at_most": _length_at_most(simulated),
+            "greedy_share": simulated["greedy_share"],
         },
         "difference": differences(measured if measured and comparable else nothing, simulated),
     }

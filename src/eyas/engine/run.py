@@ -48,6 +48,7 @@ class Served:
     drafter: Path
     """Exported vLLM checkpoint."""
     draft_tokens: int
+    trust_remote_code: bool = False
 
 
 def run_local(served: Served, levels: Sequence[Level], server: ServerParams) -> Runs:
@@ -100,7 +101,15 @@ def _run(
     log_name: str,
 ) -> Measurement:
     params = replace(server, extra_args=[*BENCHMARK_ARGS, *server.extra_args])
-    with LocalVllm(served.target, served.name, served.dtype, params, log_name, speculative) as vllm:
+    with LocalVllm(
+        served.target,
+        served.name,
+        served.dtype,
+        params,
+        log_name,
+        speculative,
+        trust_remote_code=served.trust_remote_code,
+    ) as vllm:
         model = check_model(vllm.base_url, served.name)
         try:
             return measure(Endpoint(vllm.base_url, served.name, server), levels, model.version)

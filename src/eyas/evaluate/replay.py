@@ -10,7 +10,7 @@ Shapes: P anchors (slots at which a draft can start) of one sequence, K draft to
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,13 @@ ROUND_SCHEMA = {
     "missed_in_vocab": pl.Boolean,
 }
 
+SEQUENCE_SCHEMA = {
+    "sequence_id": pl.String,
+    "labels": pl.Int64,
+    "labels_in_vocab": pl.Int64,
+    "labels_greedy": pl.Int64,
+}
+
 
 @dataclass(frozen=True)
 class Replay:
@@ -46,7 +53,8 @@ class Replay:
     answer, in tokens; accepted 0..K; past_end: drafted tokens beyond the answer's end, which can't be judged;
     missed_in_vocab: whether the token that ended the round could have been drafted, null if none was missed."""
     sequences: pl.DataFrame
-    """One row per sequence: sequence_id, labels (tokens that could be drafted), labels_in_vocab."""
+    """One row per sequence: sequence_id, labels (tokens that could be drafted), how many of them are in the draft
+    vocabulary (labels_in_vocab), and are what the target's argmax says (labels_greedy)."""
 
 
 def replay(
@@ -58,9 +66,9 @@ def replay(
         ArtifactError: a sequence's loss mask is not one run up to its end.
     """
     rounds: dict[str, list[Any]] = {name: [] for name in ROUND_SCHEMA}
-    sequences: dict[str, list[Any]] = {"sequence_id": [], "labels": [], "labels_in_vocab": []}
+    sequences: dict[str, list[Any]] = {name: [] for name in SEQUENCE_SCHEMA}
     for places in batches(store.lengths, store.label_counts):
-        batch = [_in_dtype(store[place], embedding) for place in places]
+        batch = [store[place] for place in places]
         chains = replay_chains(drafter, vocab, batch, embedding, draft_tokens)
         for states, chain in zip(batch, chains, strict=True):
             kept = vocab.t2d[states.argmax.long()].numpy()  # [P]: labels are those of step 0
@@ -68,11 +76,13 @@ def replay(
             sequences["sequence_id"].append(states.sequence_id)
             sequences["labels"].append(len(kept))
             sequences["labels_in_vocab"].append(int(kept.sum()))
+            following = states.token_ids[states.label_positions.long() + 1]
+            sequences["labels_greedy"].append(int((states.argmax == following).sum()))
             for count in range(1, draft_tokens + 1):
                 _extend(rounds, states.sequence_id, walk(chain.hits.numpy()[:, :count], kept))
     return Replay(
         rounds=pl.DataFrame(rounds, schema=ROUND_SCHEMA).sort("sequence_id", "draft_tokens", "position"),
-        sequences=pl.DataFrame(sequences).sort("sequence_id"),
+        sequences=pl.DataFrame(sequences, schema=SEQUENCE_SCHEMA).sort("sequence_id"),
     )
 
 
@@ -128,11 +138,6 @@ def batches(lengths: Sequence[int], label_counts: Sequence[int]) -> Iterator[lis
         batch.append(place)
     if batch:
         yield batch
-
-
-def _in_dtype(states: SequenceStates, like: Tensor) -> SequenceStates:
-    """The aux hidden states in the dtype that the drafter computes in; a store may be smaller."""
-    return replace(states, aux=states.aux.to(like.dtype))
 
 
 def _extend(columns: dict[str, list[Any]], sequence_id: str, rounds: Rounds) -> None:

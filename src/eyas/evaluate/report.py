@@ -88,6 +88,7 @@ def _entry(part: Replay, draft_tokens: int) -> dict[str, Any]:
         **count(rounds, draft_tokens).report(),
         "past_end": int(rounds["past_end"].sum()),
         "misses": {"in_vocab": int(missed.sum()), "out_of_vocab": int((~missed).sum())},
+        "greedy_share": share(int(part.sequences["labels_greedy"].sum()), labels),
         "in_vocab_share": share(int(part.sequences["labels_in_vocab"].sum()), labels),
         "length_by_draft_tokens": {
             str(tokens): count(part.rounds.filter(pl.col("draft_tokens") == tokens), tokens).length

@@ -128,5 +128,6 @@ class Agreement:
                     f"more than extract.min_agreement {self.min_agreement} allows. Worst: {shown}",
                     where=f"dataset {dataset}",
                     hint="the answers come from another model, dtype or sampling than target.* says, or the states "
-                    "are wrong. For sampled answers or 16-bit targets lower extract.min_agreement",
+                    "are wrong. For sampled answers or 16-bit targets lower extract.min_agreement. If the server was the "
+                    f"wrong one, remove its answers before running again: data/.journal/generate/{dataset}",
                 )

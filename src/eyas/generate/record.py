@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from eyas.answers import FINISH_REASONS
 from eyas.generate.failure import RowFailure, content, permanent, transient
@@ -47,6 +47,11 @@ class Answer:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The answer that `to_json` was called on."""
+        return cls(**{**value, "usage": Usage(**value["usage"])})
 
 
 def read_answer(reply: Any, max_tokens: int) -> Answer:

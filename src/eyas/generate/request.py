@@ -11,8 +11,17 @@ from eyas.generate.params import GenerateParams
 from eyas.hashing import canonical_json, digest
 from eyas.target.spec import TargetProfile
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Raise it when the request body changes in a way that changes answers: all prompts are then asked again."""
+
+_NEUTRAL = {
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "min_tokens": 0,
+}
+"""Sampling parameters that we do not use, at the values that change nothing (top_k: 0, see GenerateParams)."""
 
 Message = Mapping[str, Any]
 
@@ -66,6 +75,7 @@ def build(
         "top_p": params.top_p,
         "top_k": params.top_k,
         "max_tokens": params.max_tokens,
+        **_NEUTRAL,
         "return_token_ids": True,
         "skip_special_tokens": False,  # the text shows every token that the ids hold
         "spaces_between_special_tokens": False,  # vllm-project/vllm#33457: spaces that no token stands for

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from eyas.errors import GateError
 from eyas.generate import gate
 from eyas.generate.client import ChatClient
+from eyas.generate.entry import entry, held, judged, rejected, unjudged
 from eyas.generate.failure import RowFailure
 from eyas.generate.gate import Outcome
 from eyas.generate.params import GenerateParams
@@ -70,36 +70,56 @@ class Run:
         return counts
 
     async def _complete(self, pending: Sequence[ChatRequest], counts: Counts, display: Display) -> None:
-        first = gate.spread(pending)
-        begun = {request.key for request in first}
-        rest = iter([request for request in pending if request.key not in begun])
+        landed = held(self._journal, pending)
+        first = _without(gate.spread(pending), landed)
         try:
             async with (
                 ChatClient(self._endpoint.base_url, self._server) as client,
                 asyncio.TaskGroup() as group,
             ):
                 ticker = group.create_task(self._tick(display))
-                await self._pass_gate(client, first, counts)
-                async with asyncio.TaskGroup() as workers:
-                    for _ in range(self._server.concurrency):
-                        workers.create_task(self._work(client, rest, counts))
+                await self._ask_all(client, first, lambda outcome: self._land(outcome, landed))
+                self._pass_gate(landed, counts)
+                rest = _without(pending, landed)
+                await self._ask_all(client, rest, lambda outcome: self._record(outcome, counts))
                 ticker.cancel()
         except BaseExceptionGroup as group_error:
             raise _first(group_error) from None
 
-    async def _pass_gate(self, client: ChatClient, first: Sequence[ChatRequest], counts: Counts) -> None:
-        """Ask the first batch in the same way as the rest; nothing is kept of it unless it is right."""
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._ask(client, request)) for request in first]
-        outcomes = [task.result() for task in tasks]
-        gate.judge(outcomes, self._params, self._profile)
-        for outcome in outcomes:
-            self._record(outcome, counts)
+    def _land(self, outcome: Outcome, landed: list[Outcome]) -> None:
+        """Keep an outcome of the first batch; it counts once the batch is judged."""
+        self._journal.append(unjudged(outcome, self._endpoint.model))
+        landed.append(outcome)
 
-    async def _work(self, client: ChatClient, requests: Iterator[ChatRequest], counts: Counts) -> None:
-        """Take the next request until there is none: never more in flight than workers, whatever the total."""
-        for request in requests:
-            self._record(await self._ask(client, request), counts)
+    def _pass_gate(self, landed: Sequence[Outcome], counts: Counts) -> None:
+        """Judge the first batch and put the verdict into the journal."""
+        answered = [outcome.request for outcome in landed if outcome.answer is not None]
+        try:
+            gate.judge(landed, self._params, self._profile, answered_before=len(self._journal) > 0)
+        except GateError as error:
+            for request in answered:
+                self._journal.append(rejected(request, error.what))
+            raise
+        for request in answered:
+            kept = self._journal.error(request.key)
+            assert kept is not None
+            self._journal.append(judged(kept))
+        for outcome in landed:
+            self._count(outcome, counts)
+
+    async def _ask_all(
+        self, client: ChatClient, requests: Iterable[ChatRequest], record: Callable[[Outcome], None]
+    ) -> None:
+        """Ask with so many workers: never more in flight, and every outcome recorded before the next request."""
+        left = iter(requests)
+
+        async def work() -> None:
+            for request in left:
+                record(await self._ask(client, request))
+
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(self._server.concurrency):
+                workers.create_task(work())
 
     async def _ask(self, client: ChatClient, request: ChatRequest) -> Outcome:
         max_tokens = self._params.max_tokens
@@ -110,7 +130,10 @@ class Run:
         return Outcome(request, reply.result, None, reply.seconds, reply.attempts)
 
     def _record(self, outcome: Outcome, counts: Counts) -> None:
-        self._journal.append(_entry(outcome, self._endpoint.model))
+        self._journal.append(entry(outcome, self._endpoint.model))
+        self._count(outcome, counts)
+
+    def _count(self, outcome: Outcome, counts: Counts) -> None:
         counts.add(outcome)
         if counts.failed > self._params.max_failed_share * counts.total:
             raise too_many_failed(counts.failed, counts.total, self._params, outcome)
@@ -133,19 +156,9 @@ def too_many_failed(failed: int, total: int, params: GenerateParams, example: Ou
     )
 
 
-def _entry(outcome: Outcome, model: ModelInfo) -> dict[str, Any]:
-    """The journal entry of an outcome. Who answered goes with the answer: servers change between runs."""
-    entry: dict[str, Any] = {"key": outcome.request.key, "sample_id": outcome.request.sample_id}
-    if outcome.answer is None:
-        failure = outcome.failure
-        assert failure is not None
-        return entry | {"error": {"kind": failure.kind, "reason": failure.reason, "detail": failure.detail}}
-    return entry | {
-        "answer": outcome.answer.to_json(),
-        "server": {"version": model.version, "max_model_len": model.max_model_len},
-        "seconds": outcome.seconds,
-        "attempts": outcome.attempts,
-    }
+def _without(requests: Sequence[ChatRequest], landed: Sequence[Outcome]) -> list[ChatRequest]:
+    keys = {outcome.request.key for outcome in landed}
+    return [request for request in requests if request.key not in keys]
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

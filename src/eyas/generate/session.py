@@ -119,7 +119,14 @@ class Session:
     def _local(self) -> Endpoint:
         name = self._profile.name
         vllm = self._stack.enter_context(
-            LocalVllm(paths.TARGET, name, self._profile.dtype, self._server, f"generate-{self._dataset}")
+            LocalVllm(
+                paths.TARGET,
+                name,
+                self._profile.dtype,
+                self._server,
+                f"generate-{self._dataset}",
+                trust_remote_code=self._profile.trust_remote_code,
+            )
         )
         self._started = True
         return Endpoint(vllm.base_url, check_model(vllm.base_url, name), vllm.check_alive)

@@ -26,19 +26,23 @@ class Mismatch:
     """None where the local rendering ends first."""
 
 
-def mismatches(rows: pl.DataFrame, target: Path, template_kwargs: dict[str, Any]) -> list[Mismatch]:
+def mismatches(
+    rows: pl.DataFrame, target: Path, template_kwargs: dict[str, Any], *, trust_remote_code: bool = False
+) -> list[Mismatch]:
     """Prompts whose local rendering is not, id by id, what the server reports as prompt_token_ids."""
     found: list[Mismatch] = []
     for sample_id, messages, server_ids in rows.select(
         "sample_id", "messages", "prompt_token_ids"
     ).iter_rows():
-        local_ids = render_prompt(target, messages, template_kwargs)
+        local_ids = render_prompt(target, messages, template_kwargs, trust_remote_code=trust_remote_code)
         if local_ids != server_ids:
             found.append(_first_difference(sample_id, server_ids, local_ids))
     return found
 
 
-def refuse_mismatches(found: list[Mismatch], checked: int, target: Path) -> None:
+def refuse_mismatches(
+    found: list[Mismatch], checked: int, target: Path, *, trust_remote_code: bool = False
+) -> None:
     """No prompt may differ: hidden states would be computed for other tokens than the target answered to.
 
     Raises:
@@ -47,9 +51,13 @@ def refuse_mismatches(found: list[Mismatch], checked: int, target: Path) -> None
     if not found:
         return
     first = found[0]
+    server, local = (
+        _named(token_id, target, trust_remote_code=trust_remote_code)
+        for token_id in (first.server_id, first.local_id)
+    )
     raise GateError(
         f"{len(found)} of {checked} prompts are rendered differently by the server: the first differs at token "
-        f"{first.position}, server {_named(first.server_id, target)}, here {_named(first.local_id, target)}",
+        f"{first.position}, server {server}, here {local}",
         where=first.sample_id,
         hint=f"the server must serve {target} with its own chat template, and no other default system message",
     )
@@ -61,7 +69,8 @@ def _first_difference(sample_id: str, server_ids: list[int], local_ids: list[int
     return Mismatch(sample_id, position, server_id, local_id)
 
 
-def _named(token_id: int | None, target: Path) -> str:
+def _named(token_id: int | None, target: Path, *, trust_remote_code: bool) -> str:
     if token_id is None:
         return "nothing (its prompt ends)"
-    return f"{token_id} {load_tokenizer(target).convert_ids_to_tokens(token_id)!r}"
+    tokenizer = load_tokenizer(target, trust_remote_code=trust_remote_code)
+    return f"{token_id} {tokenizer.convert_ids_to_tokens(token_id)!r}"

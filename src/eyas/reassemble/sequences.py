@@ -59,8 +59,8 @@ def assemble(rows: pl.DataFrame, params: ReassembleParams) -> Assembled:
 def in_val(val_share: float) -> pl.Expr:
     """Boolean: the training prompt belongs to `val`.
 
-    Decided by its own hash alone, so that a prompt and all its duplicates are on one side and stay there when
-    other prompts come or go. The prompt with the smallest hash is always in: `val` is never empty.
+    Decided by its own hash, so that a prompt and all its duplicates are on one side and stay there when other
+    prompts come or go. One exception: the prompt with the smallest hash is always in, so that `val` is never empty.
     """
     bucket = pl.col("prompt_hash").str.head(HASH_DIGITS).str.to_integer(base=16, dtype=pl.Int64)
     return (bucket < int(val_share * 16**HASH_DIGITS)) | (bucket == bucket.min())

@@ -55,6 +55,8 @@ class LocalVllm:
         params: ServerParams,
         log_name: str,
         speculative: Mapping[str, Any] | None = None,
+        *,
+        trust_remote_code: bool = False,
     ) -> None:
         """`speculative` is vLLM's speculative config; `log_name` begins the name of the log file."""
         self.port = free_port()
@@ -67,7 +69,9 @@ class LocalVllm:
             *("--model", str(model_dir.resolve()), "--served-model-name", served_name),
             *("--host", "127.0.0.1", "--port", str(self.port), "--dtype", dtype),
             *("--max-model-len", str(params.max_model_len), "--max-num-seqs", str(params.max_num_seqs)),
+            *("--generation-config", "vllm"),  # no sampling defaults from the model's files
             *("--disable-uvicorn-access-log",),
+            *(("--trust-remote-code",) if trust_remote_code else ()),
             *(("--speculative-config", json.dumps(dict(speculative))) if speculative else ()),
             *params.extra_args,
         ]

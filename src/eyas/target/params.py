@@ -13,7 +13,8 @@ class TargetParams:
     """Which model is drafted for, and the layers whose hidden states the drafter sees."""
 
     source: str
-    """gguf_wheel (a GGUF file inside an installed Python package), folder, or hub."""
+    """gguf_wheel (a GGUF file inside an installed Python package), folder, or hub. DVC does not watch a folder
+    outside the repository: after changing it run `dvc repro -f target`."""
     name: str
     """Package name, folder path, or hub id."""
     file: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 OPTIMIZERS = ("adamw", "muon")
@@ -10,7 +11,7 @@ SCHEDULES = ("cosine", "linear", "constant")
 
 @dataclass(frozen=True)
 class DrafterFlags:
-    """EAGLE-3 and 3.1 flags; what each does is in eyas.drafter.config, what each engine can serve in the docs."""
+    """EAGLE-3 and 3.1 flags; what each does is in eyas.drafter.config, who can serve it in docs/architecture.md."""
 
     norm_before_fc: bool = False
     fc_norm: bool = False
@@ -49,19 +50,23 @@ class TrainParams:
     drafter: DrafterFlags = field(default_factory=DrafterFlags)
 
     def __post_init__(self) -> None:
-        if self.optimizer not in OPTIMIZERS:
-            raise ValueError(f"optimizer: {self.optimizer!r} is not one of {', '.join(OPTIMIZERS)}")
-        if self.schedule not in SCHEDULES:
-            raise ValueError(f"schedule: {self.schedule!r} is not one of {', '.join(SCHEDULES)}")
+        for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}: {getattr(self, name)!r} is not one of {', '.join(known)}")
         for name in ("ttt_steps", "epochs", "batch_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 1")
+        self._check_ranges()
+        if self.drafter.norm_before_fc and self.drafter.fc_norm:
+            raise ValueError("drafter.norm_before_fc: true excludes drafter.fc_norm: true")
+
+    def _check_ranges(self) -> None:
         for name in ("lr", "clip_norm", "step_decay"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: {getattr(self, name)} is not a number above 0")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay: {self.weight_decay} is not a number of at least 0")
         if not 0 <= self.warmup_share < 1:
             raise ValueError(f"warmup_share: {self.warmup_share} is not in [0, 1)")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas: {self.betas} must be two numbers in [0, 1)")
-        if self.drafter.norm_before_fc and self.drafter.fc_norm:
-            raise ValueError("drafter.norm_before_fc and drafter.fc_norm exclude each other")
