@@ -323,7 +323,9 @@ class StartedServer:
     scripted: ScriptedServer
     alive = True
 
-    def __init__(self, model_dir: Path, served_name: str, dtype: str, params: object, log_name: str) -> None:
+    def __init__(
+        self, model_dir: Path, served_name: str, dtype: str, params: object, log_name: str, **options: object
+    ) -> None:
         self.base_url = self.scripted.base_url
         self.starts.append(log_name)
 
