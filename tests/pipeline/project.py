@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -152,10 +153,11 @@ class Project:
         self.git("checkout", "--quiet", "--", ".")
         self.dvc("checkout", "--quiet", "--force")
 
-    def journal_rows(self) -> int:
-        """Answers in the journals of all datasets."""
-        files = self.path.glob("data/.journal/generate/*/*/rows.jsonl")
-        return sum(file.read_bytes().count(b"\n") for file in files)
+    def journal_entries(self) -> list[dict[str, Any]]:
+        """Entries in the journals of all datasets; a line that is being written is left out."""
+        files = sorted(self.path.glob("data/.journal/generate/*/*/rows.jsonl"))
+        lines = [line for file in files for line in file.read_bytes().split(b"\n")[:-1]]
+        return [json.loads(line) for line in lines]
 
     def processes(self) -> list[str]:
         """Command lines of living processes that belong to this project."""
