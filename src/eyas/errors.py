@@ -8,7 +8,8 @@ EyasError
     JournalError            the journal is locked or damaged
     GateError               the data is wrong: a threshold or check of a stage failed
     ServerError             the inference server did not start, died, or is not what params say
-    Interrupted             SIGINT or SIGTERM arrived; work so far is kept
+
+Interrupted                 SIGINT or SIGTERM arrived; work so far is kept (no Exception, see there)
 """
 
 from __future__ import annotations
@@ -67,12 +68,15 @@ class ServerError(EyasError):
     """The inference server did not start, died, or does not serve what params say."""
 
 
-class Interrupted(EyasError):
-    """A stop signal arrived; what had arrived by then is kept."""
+class Interrupted(BaseException):
+    """A stop signal arrived; what had arrived by then is kept.
+
+    Like KeyboardInterrupt no Exception: it is raised wherever the main thread is, and no library's `except Exception`
+    may take it for a failure of its own.
+    """
 
     def __init__(self, signum: int) -> None:
         self.exit_code = 128 + signum
         super().__init__(
-            f"stopped by signal {signum}",
-            hint="run `dvc repro` again; finished work is kept and not repeated",
+            f"stopped by signal {signum}\n  to do: run `dvc repro` again; finished work is kept and not repeated"
         )

@@ -36,7 +36,7 @@ def run_stage(main: Callable[[], None]) -> None:
     raise_on_stop_signals()
     try:
         main()
-    except EyasError as error:
+    except (EyasError, Interrupted) as error:
         print(f"\nerror: {error}", file=sys.stderr, flush=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from typing import Self
 
 from eyas import paths
 from eyas.config import read_section
-from eyas.errors import EyasError, Interrupted
+from eyas.errors import EyasError
 from eyas.freshness import inputs_digest, read_inputs_digest
 from eyas.generate.params import GenerateParams
 from eyas.generate.publish import Responses
@@ -93,8 +93,6 @@ class Session:
                 continue
             try:
                 self._answer_if_fresh(dataset)
-            except Interrupted:
-                raise
             except (EyasError, OSError) as error:
                 logger.warning("%s was not asked ahead: %s", dataset, error)
 
