@@ -1,5 +1,6 @@
-# make repro   set up both environments and run the pipeline        make test   every test, real vLLM included
-# make unit    tests without servers or DVC                         make check  lint and types
+# make repro   set up both environments and run the pipeline        make test   the tests, real vLLM included
+# make unit    tests without servers or DVC                         make stress minutes of load, kills and outages
+# make check   lint and types                                       make format fix what can be fixed
 # make bench   speed against baselines in the same run              make clean  remove environments, outputs stay
 
 SHELL := /bin/bash
@@ -16,17 +17,20 @@ export DVC_NO_ANALYTICS := 1
 # An external server makes the local one superfluous.
 SERVER := $(if $(OPENAI_BASE_URL),,$(VLLM_VENV)/.ready-$(DEVICE))
 
-.PHONY: repro test unit check format bench clean venv venv-vllm lock
+.PHONY: repro test unit stress check format bench clean venv venv-vllm lock
 
 repro: $(VENV)/.ready $(SERVER)
 	dvc repro
 	python -m eyas.cli.summary
 
 test: unit $(VLLM_VENV)/.ready-$(DEVICE)
-	python -m pytest -m pipeline tests
+	python -m pytest -m "pipeline and not stress" tests
+
+stress: $(VENV)/.ready
+	python -m pytest -m stress tests
 
 unit: $(VENV)/.ready
-	python -m pytest -m "not pipeline" tests
+	python -m pytest -m "not pipeline and not stress" tests
 
 check: $(VENV)/.ready
 	ruff check .
@@ -38,7 +42,7 @@ format: $(VENV)/.ready
 	ruff format .
 
 bench: $(VENV)/.ready
-	for benchmark in benchmarks/*.py; do python "$$benchmark" || exit 1; done
+	for benchmark in benchmarks/*.py; do PYTHONPATH=. python "$$benchmark" || exit 1; done
 
 clean:
 	rm -rf $(VENV) $(VLLM_VENV) build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

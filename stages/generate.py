@@ -28,6 +28,7 @@ def main() -> None:
         done = responses.publish(paths.responses(dataset))
     print(
         f"{dataset}: {done.rows} answers, {done.tokens} tokens, {done.truncated} truncated, {done.failed} failed"
+        + (f", {done.ended} not asked" if done.ended else "")
     )
 
 

@@ -40,6 +40,8 @@ def main() -> None:
         logger.info("  rejected %5d %s", count, reason)
     for label, count in tables.unusual.items():
         logger.info("  kept     %5d with a %s", count, label)
+    for key, count in tables.unused.items():
+        logger.info("  ignored  %5d times the key %r", count, key)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import tempfile
+from pathlib import Path
 
 import polars as pl
 
@@ -13,12 +15,13 @@ from eyas.files import atomic_directory
 from eyas.hashing import Guard
 from eyas.metrics import write_report
 from eyas.process import run_stage
-from eyas.reassemble.inputs import check_tables, read_validated
+from eyas.reassemble.drift import drift_report, refuse_drift
+from eyas.reassemble.inputs import check_tables, check_weights, scan_validated
 from eyas.reassemble.params import ReassembleParams
-from eyas.reassemble.rendering import Mismatch, mismatches, refuse_mismatches
-from eyas.reassemble.report import reassembly_report
-from eyas.reassemble.sequences import Assembled, assemble, split
-from eyas.schema import Sequences, check, columns_of
+from eyas.reassemble.publish import check_files, index_of, write_splits
+from eyas.reassemble.report import reasons_table, reassembly_report, refuse_many, write_plots
+from eyas.reassemble.sequences import candidates, check_split
+from eyas.reassemble.sources import Sources
 from eyas.target.spec import TargetProfile
 
 logger = logging.getLogger("eyas.reassemble")
@@ -29,42 +32,42 @@ def main() -> None:
     params = load_section("reassemble", ReassembleParams)
     guard = Guard.start("datasets", "reassemble")
     check_tables(datasets)
-    trust = TargetProfile.read(paths.TARGET_PROFILE).trust_remote_code
-    assembled: dict[str, Assembled] = {}
-    different: list[Mismatch] = []
-    checked = 0
-    for name in datasets:
-        validated = read_validated(name)
-        assembled[name] = assemble(validated.rows, params)
-        different += mismatches(
-            validated.rows, paths.TARGET, validated.template_kwargs, trust_remote_code=trust
-        )
-        checked += validated.rows.height
-    refuse_mismatches(different, checked, paths.TARGET, trust_remote_code=trust)
-
-    empty = pl.DataFrame(schema=columns_of(Sequences))
-    by_role = {
-        role: pl.concat([empty, *(assembled[name].kept for name in datasets if datasets[name].role == role)])
-        for role in ("train", "eval")
-    }
-    splits = split(by_role["train"], by_role["eval"], params.val_share)
-    for name, table in splits.items():
-        check(Sequences, table, str(paths.sequences(name)))
-    dropped = pl.concat([part.dropped for part in assembled.values()])
-    report = reassembly_report(splits, dropped, checked)
-    guard.check()
-    with atomic_directory(paths.SEQUENCES) as directory:
-        for name, table in splits.items():
-            table.write_parquet(directory / paths.sequences(name).name)
-    write_report(paths.REPORTS / "reassembly.json", report)
-    for name, table in splits.items():
-        logger.info(
-            "%-5s %6d sequences, %9d supervised tokens",
-            name,
-            table.height,
-            table["num_generated_tokens"].sum(),
-        )
-    logger.info("%d prompts rendered equal, %d sequences dropped", checked, dropped.height)
+    check_weights(params.weights, datasets)
+    profile = TargetProfile.read(paths.TARGET_PROFILE)
+    tables = [scan_validated(name) for name in sorted(datasets, key=lambda name: f"{name}:")]
+    sources = Sources(tables, paths.TARGET, profile)
+    paths.SEQUENCES.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(dir=paths.SEQUENCES.parent, prefix=".reassemble-") as scratch,
+        sources.proving(params.drift_rows) as proof,
+    ):
+        if params.source == "text":
+            proof.result()  # first: the texts are tokenised with the same tokenizer
+            tables = sources.completed(Path(scratch))
+        sequences = {
+            table.dataset: candidates(table.rows(), profile, params, params.weights.get(table.dataset, 1.0))
+            for table in tables
+        }
+        index = index_of(sequences, {name: entry.role for name, entry in datasets.items()}, params.val_share)
+        refuse_many(index, params)
+        check_split(index)
+        with atomic_directory(paths.SEQUENCES) as directory:
+            write_splits(directory, sequences, index, params.val_share)
+            kinds = check_files(directory, index, profile)
+            drift = drift_report(proof.result().drift)
+            text_rows = index.filter(pl.col("reason").is_null(), origin="text").height
+            refuse_drift(drift, text_rows, params.max_drift_share)
+            guard.check()
+    write_report(paths.REASSEMBLY_REPORT, reassembly_report(index, kinds, proof.result().prompts, drift))
+    write_plots(paths.REASSEMBLY_PLOTS, index, kinds)
+    unused = index.filter(pl.col("reason").is_not_null())
+    logger.info(
+        "%d sequences, %d prompts rendered equal, %d answers not used%s",
+        index.height - unused.height,
+        proof.result().prompts,
+        unused.height,
+        reasons_table(unused),
+    )
 
 
 if __name__ == "__main__":

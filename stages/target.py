@@ -13,6 +13,7 @@ from eyas.target.bring import bring_target
 from eyas.target.check import check_target
 from eyas.target.params import TargetParams
 from eyas.target.profile import build_profile
+from eyas.target.think_check import profile_findings
 
 logger = logging.getLogger("eyas.target")
 
@@ -28,14 +29,14 @@ def main() -> None:
     profile.write(paths.TARGET_PROFILE)
     logger.info("%s: %s %s, dtype %s", profile.name, profile.source, profile.revision, profile.dtype)
     logger.info(
-        "%d layers, hidden size %d, vocab %d, aux layers %s, end of turn %s, think markers %s",
+        "%d layers, hidden size %d, vocab %d, aux layers %s",
         profile.num_layers,
         profile.hidden_size,
         profile.vocab_size,
         profile.aux_layer_ids,
-        profile.end_of_turn_ids,
-        "none" if profile.think_start_id is None else [profile.think_start_id, profile.think_end_id],
     )
+    for line in profile_findings(paths.TARGET, profile):
+        logger.info("%s", line)
     logger.info("greedy answer: %r", answer.text)
 
 

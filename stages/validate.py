@@ -7,23 +7,20 @@ import logging
 
 from eyas import paths
 from eyas.config import load_section
+from eyas.files import atomic_file
 from eyas.hashing import Guard
 from eyas.metrics import write_report
 from eyas.process import dataset_argument, run_stage
-from eyas.schema import Prompts, Quarantined, Validated, check
-from eyas.tables import TEMPLATE_KWARGS, read_table, write_table
+from eyas.tables import TEMPLATE_KWARGS
 from eyas.target.spec import TargetProfile
-from eyas.validate.judgement import check_set, check_shares, judge, table_of_rules
+from eyas.validate.comparison import compare_with_texts
+from eyas.validate.gates import check_shares, table_of_rules
 from eyas.validate.params import ValidateParams
+from eyas.validate.passage import Passage
 from eyas.validate.report import validation_report
-from eyas.validate.responses import (
-    errors_path,
-    read_failed_ids,
-    read_responses,
-    read_template_kwargs,
-    unknown_keys,
-)
+from eyas.validate.responses import errors_path, read_failed, read_server_notes, unknown_keys
 from eyas.validate.rules import rules as all_rules
+from eyas.validate.turns import check_set, read_asked, to_generate
 
 logger = logging.getLogger("eyas.validate")
 
@@ -33,33 +30,31 @@ def main() -> None:
     params = load_section("validate", ValidateParams)
     guard = Guard.start("validate")
     profile = TargetProfile.read(paths.TARGET_PROFILE)
-    template_kwargs = read_template_kwargs(paths.server_profile(name))
-    prompts = read_table(paths.prompts(name), Prompts)
-    responses = read_responses(paths.raw_responses(name))
-    failed = read_failed_ids(errors_path(name))
-    check_set(prompts["sample_id"], responses["sample_id"], failed)
+    notes = read_server_notes(paths.server_profile(name))
+    asked = read_asked(paths.prompts(name))
+    failed = read_failed(errors_path(name))
+    rules = all_rules(profile, params, notes)
+    passage = Passage(paths.raw_responses(name), asked, rules, profile, params.text_sample)
+    template_kwargs = json.dumps(notes.template_kwargs, sort_keys=True)
 
-    rules = all_rules(profile, params, default_template=not template_kwargs)
-    judgement = judge(responses, prompts, rules, profile)
-    check(Quarantined, judgement.quarantined, "quarantined rows")
-    write_table(paths.quarantine(name), judgement.quarantined)  # before the gates: a failure must be seen
-    check_shares(judgement, params, str(paths.quarantine(name)))
-    check(Validated, judgement.validated, "validated rows")
-    report = validation_report(judgement, rules, len(failed), unknown_keys(paths.raw_responses(name)))
-    guard.check()
-    write_table(
-        paths.validated(name),
-        judgement.validated,
-        {TEMPLATE_KWARGS: json.dumps(template_kwargs, sort_keys=True)},
-    )
+    with atomic_file(paths.validated(name)) as validated:
+        passage.write_validated(validated, {TEMPLATE_KWARGS: template_kwargs})
+        ledger = passage.ledger
+        check_set(to_generate(asked), ledger, failed)
+        with atomic_file(paths.quarantine(name)) as quarantined:  # before the gates: a failure must be seen
+            passage.write_quarantined(quarantined)
+        comparison = compare_with_texts(passage.sample, paths.TARGET, profile)
+        check_shares(name, ledger, comparison, params)
+        report = validation_report(ledger, rules, failed, comparison, unknown_keys(paths.raw_responses(name)))
+        guard.check()
     write_report(paths.validation_report(name), report)
     logger.info(
         "%s: %d valid, %d quarantined, %d failed%s",
         name,
-        judgement.validated.height,
-        judgement.quarantined.height,
-        len(failed),
-        table_of_rules(judgement.quarantined),
+        report["validated"],
+        report["quarantined"],
+        report["failed"],
+        table_of_rules(ledger),
     )
 
 

@@ -13,11 +13,14 @@ from typing import Any
 import polars as pl
 
 from eyas.schema import Prompts, Responses, Validated, columns_of
-from eyas.target.spec import TargetProfile
+from eyas.target.spec import TargetProfile, ThinkFormat
 
 START, END, THINK, END_THINK = 1, 2, 3, 4
 GENERATION_PROMPT = [START, 9, 10]
 PROMPT_IDS = [START, 8, 10, 20, 21, END, 10, *GENERATION_PROMPT]
+
+THINKING = ThinkFormat("hand-made", "<think>", "</think>", [THINK], [END_THINK], prefilled=False)
+"""The target's think format where a test lets it think; the target writes the opening marker itself."""
 
 
 def profile(**changes: Any) -> TargetProfile:
@@ -47,8 +50,7 @@ def profile(**changes: Any) -> TargetProfile:
         pad_token_id=END,
         end_of_turn_ids=[END],
         special_ids=[0, START, END, THINK, END_THINK],
-        think_start_id=None,
-        think_end_id=None,
+        think=None,
         generation_prompt_ids=GENERATION_PROMPT,
         chat_template_digest="0" * 64,
     )
@@ -63,9 +65,11 @@ def raw(sample_id: str = "talk:1", **changes: Any) -> dict[str, Any]:
     """A line of raw_responses.jsonl: three words and an end of turn; usage follows the ids unless given."""
     row: dict[str, Any] = {
         "sample_id": sample_id,
+        "turn": 0,
         "dataset": sample_id.split(":", maxsplit=1)[0],
         "prompt_hash": hash_of(sample_id),
         "messages": [{"role": "user", "content": f"question {sample_id}"}],
+        "tools": None,
         "reasoning": None,
         "content": "an answer of words",
         "tool_calls": None,
@@ -73,6 +77,7 @@ def raw(sample_id: str = "talk:1", **changes: Any) -> dict[str, Any]:
         "stop_reason": None,
         "prompt_token_ids": PROMPT_IDS,
         "token_ids": [30, 31, 32, END],
+        "flags": [],
         "model": "hand-made",
         "request_key": hash_of("key " + sample_id),
         **changes,
@@ -87,7 +92,8 @@ def raw(sample_id: str = "talk:1", **changes: Any) -> dict[str, Any]:
 
 def prompt_of(row: dict[str, Any], task: str | None = None) -> dict[str, Any]:
     """The row of the prompt table that a response answers."""
-    return {key: row[key] for key in ("sample_id", "dataset", "messages", "prompt_hash")} | {"task": task}
+    columns = ("sample_id", "dataset", "messages", "tools", "prompt_hash")
+    return {key: row[key] for key in columns} | {"task": task}
 
 
 def prompts(rows: list[dict[str, Any]]) -> pl.DataFrame:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eyas.errors import JournalError
+import eyas.journal
+from eyas import jsonl
+from eyas.errors import InputError, JournalError
 from eyas.journal import Journal
 
 FINGERPRINT = {"temperature": 0.5}
@@ -75,7 +81,7 @@ def test_an_error_is_not_done_and_replaces_no_answer(tmp_path: Path) -> None:
         assert journal.error("a") is None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data(), garbage=st.binary(max_size=12).filter(lambda tail: b"\n" not in tail))
 def test_a_file_cut_at_any_byte_keeps_every_whole_line(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, garbage: bytes
@@ -94,6 +100,82 @@ def test_a_file_cut_at_any_byte_keeps_every_whole_line(
     lines = (directory / "rows.jsonl").read_bytes().splitlines(keepends=True)
     assert [json.loads(line) for line in lines] == [*ENTRIES[:whole], {"key": "new", "answer": 1}]
     shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("cut", [b'{"sample_id":"7","mess', b'{"key":"7","answer":"\xe2\x80', b"\x00" * 50])
+def test_case_G02_a_torn_last_line_is_cut_off_and_its_sample_is_open_again(
+    tmp_path: Path, cut: bytes
+) -> None:
+    whole = filled(tmp_path)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(whole + cut)
+    with Journal(tmp_path, FINGERPRINT) as journal:
+        assert rows.read_bytes() == whole
+        assert "7" not in journal
+        assert [journal.get(entry["key"]) for entry in ENTRIES] == ENTRIES
+        journal.append({"key": "7", "answer": "again"})
+    assert rows.read_bytes() == whole + b'{"key":"7","answer":"again"}\n'
+
+
+def test_case_G02_variation_killed_again_in_the_first_line_after_a_repair(tmp_path: Path) -> None:
+    whole = filled(tmp_path, ENTRIES[:1])
+    rows = tmp_path / "rows.jsonl"
+    for byte in range(1, len(whole)):
+        rows.write_bytes(whole + whole[: byte - 1])  # never the last brace: that line would be whole
+        assert answers(tmp_path, ["k0"]) == {"k0": ENTRIES[0]}
+        assert rows.read_bytes() == whole
+
+
+@pytest.mark.parametrize("end", [b"", b" ", b"\r"])
+def test_case_G04_a_whole_last_line_without_newline_counts_and_gets_one(tmp_path: Path, end: bytes) -> None:
+    whole = filled(tmp_path)
+    line = '{"key":"7","sample_id":"7","answer":"é"}'.encode() + end
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(whole + line)
+    with Journal(tmp_path, FINGERPRINT) as journal:
+        assert journal.get("7") == {"key": "7", "sample_id": "7", "answer": "é"}
+        assert len(journal) == len(ENTRIES) + 1
+        journal.append({"key": "8", "answer": 1})
+    assert rows.read_bytes() == whole + line + b'\n{"key":"8","answer":1}\n'
+
+
+def test_case_G04_variation_the_only_line_is_an_error_without_newline(tmp_path: Path) -> None:
+    filled(tmp_path, [])
+    (tmp_path / "rows.jsonl").write_bytes(b'{"key":"a","error":{"reason":"abort"}}')
+    with Journal(tmp_path, FINGERPRINT) as journal:
+        assert "a" not in journal
+        assert journal.error("a") == {"key": "a", "error": {"reason": "abort"}}
+
+
+def test_case_G10_a_huge_line_is_one_write_and_comes_back_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = "é\u2028" * 6_000_000  # 30 MB of UTF-8
+    writes: list[int] = []
+    write = os.write
+
+    def counted(descriptor: int, data: bytes) -> int:
+        writes.append(len(data))
+        return write(descriptor, data)
+
+    with Journal(tmp_path, FINGERPRINT) as journal:
+        monkeypatch.setattr(os, "write", counted)
+        journal.append({"key": "a", "answer": content})
+        journal.append({"key": "b", "answer": 1})
+        monkeypatch.undo()
+    assert len(writes) == 2
+    assert writes[0] > 30_000_000
+    with Journal(tmp_path, FINGERPRINT) as journal:
+        assert journal.get("a") == {"key": "a", "answer": content}
+        assert journal.get("b") == {"key": "b", "answer": 1}
+
+
+def test_case_G10_variation_a_huge_line_is_torn(tmp_path: Path) -> None:
+    whole = filled(tmp_path, ENTRIES[:2])
+    torn = b'{"key":"a","answer":"' + "é".encode() * 10_000_000 + b"\xc3"
+    (tmp_path / "rows.jsonl").write_bytes(whole + torn)
+    assert answers(tmp_path, ["k0", "k1", "a"]) == {"k0": ENTRIES[0], "k1": ENTRIES[1]}
+    assert (tmp_path / "rows.jsonl").read_bytes() == whole
 
 
 def ends_of_objects(content: bytes) -> list[int]:
@@ -126,6 +208,180 @@ def test_a_broken_line_that_is_not_the_last_stops_and_is_named(tmp_path: Path, b
     assert (tmp_path / "rows.jsonl").read_bytes() == damaged
     (tmp_path / "rows.jsonl").write_bytes(content)
     Journal(tmp_path, FINGERPRINT).close()  # the refusal gave the lock back
+
+
+def test_lines_before_the_checkpoint_are_not_parsed_and_yet_every_changed_byte_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = filled(tmp_path)
+    parsed: list[bytes] = []
+    parse = jsonl.parse
+
+    def watched(line: bytes, where: str) -> Any:
+        parsed.append(line)
+        return parse(line, where)
+
+    monkeypatch.setattr(jsonl, "parse", watched)
+    with Journal(tmp_path, FINGERPRINT) as journal:
+        assert len(journal) == len(ENTRIES)
+    assert parsed == []
+    chance = random.Random(5)
+    for _ in range(40):
+        at = chance.randrange(len(content) - 1)
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << chance.randrange(8)
+        (tmp_path / "rows.jsonl").write_bytes(damaged)
+        with suppress(JournalError), Journal(tmp_path, FINGERPRINT):
+            pass  # some flips leave valid JSON: then it is the journal that is on the disk
+        assert len(parsed) > 0
+        parsed.clear()
+        (tmp_path / "rows.jsonl").write_bytes(content)
+        (tmp_path / "checkpoint").unlink()
+        Journal(tmp_path, FINGERPRINT).close()
+        parsed.clear()
+
+
+def test_a_line_broken_behind_its_start_is_named_although_the_checkpoint_covers_it(tmp_path: Path) -> None:
+    content = filled(tmp_path)
+    rows = tmp_path / "rows.jsonl"
+    broken = content.replace(b'"k3","answer":{', b'"k3","answer":[')
+    assert len(broken) == len(content) != content.count(b"[")
+    rows.write_bytes(broken)
+    with pytest.raises(JournalError, match="damaged") as caught:
+        Journal(tmp_path, FINGERPRINT)
+    assert caught.value.where == f"{rows}:4"
+
+
+def test_a_line_that_a_person_removed_is_simply_not_there(tmp_path: Path) -> None:
+    lines = filled(tmp_path).splitlines(keepends=True)
+    (tmp_path / "rows.jsonl").write_bytes(b"".join(lines[:2] + lines[3:]))
+    with Journal(tmp_path, FINGERPRINT) as journal:
+        assert "k2" not in journal
+        assert [journal.get(f"k{index}") for index in (0, 1, 3, 4, 5)] == [*ENTRIES[:2], *ENTRIES[3:]]
+
+
+@pytest.mark.parametrize(
+    "checkpoint", [b"", b"garbage", b"0000000000000010 00000000\n", b"9" * 16 + b" 00000000\n"]
+)
+def test_a_checkpoint_that_does_not_fit_costs_only_time(tmp_path: Path, checkpoint: bytes) -> None:
+    filled(tmp_path)
+    (tmp_path / "checkpoint").write_bytes(checkpoint)
+    with Journal(tmp_path, FINGERPRINT) as journal:
+        assert [journal.get(entry["key"]) for entry in ENTRIES] == ENTRIES
+
+
+def test_an_error_that_is_not_the_second_key_is_an_error_at_every_opening(tmp_path: Path) -> None:
+    filled(tmp_path, [])
+    (tmp_path / "rows.jsonl").write_bytes(b'{"key":"a","answer":1,"error":{"reason":"x"}}\n')
+    for _ in range(3):
+        with Journal(tmp_path, FINGERPRINT) as journal:
+            assert "a" not in journal
+            assert journal.error("a") is not None
+
+
+def test_errors_stand_at_the_start_of_their_line(tmp_path: Path) -> None:
+    assert filled(tmp_path, [{"sample_id": "s", "error": {"reason": "x"}, "key": "a"}]) == (
+        b'{"key":"a","error":{"reason":"x"},"sample_id":"s"}\n'
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    entries=st.lists(
+        st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=3), st.booleans()), max_size=12
+    ),
+    cuts=st.sets(st.integers(0, 12)),
+)
+def test_any_order_of_answers_and_errors_under_any_keys_across_reopenings(
+    tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[str, bool]], cuts: set[int]
+) -> None:
+    directory = tmp_path_factory.mktemp("journal")
+    expected_answers: dict[str, dict[str, Any]] = {}
+    expected_errors: dict[str, dict[str, Any]] = {}
+    journal = Journal(directory, FINGERPRINT)
+    for number, (key, failed) in enumerate(entries):
+        if number in cuts:
+            journal.close()
+            journal = Journal(directory, FINGERPRINT)
+        entry: dict[str, Any] = {"key": key, "number": number} | ({"error": {"kind": "x"}} if failed else {})
+        journal.append(entry)
+        (expected_errors if failed else expected_answers)[key] = entry
+        for known in {key for key, _ in entries}:
+            assert journal.get(known) == expected_answers.get(known)
+            assert journal.error(known) == (None if known in expected_answers else expected_errors.get(known))
+        assert len(journal) == len(expected_answers)
+    journal.close()
+    shutil.rmtree(directory)
+
+
+def test_a_key_with_half_a_character_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with Journal(tmp_path, FINGERPRINT) as journal:
+        with pytest.raises(InputError, match="half a character"):
+            journal.append({"key": "a\ud83d", "answer": 1})
+        assert journal.size == 0
+
+
+def test_a_failing_disk_is_reported_by_the_next_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    journal = Journal(tmp_path, FINGERPRINT)
+    journal.append(ENTRIES[0])
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(JournalError, match="Input/output error"):
+        journal.sync()
+    monkeypatch.undo()
+    journal.close()
+    assert answers(tmp_path, ["k0"]) == {"k0": ENTRIES[0]}
+
+
+def test_nothing_is_appended_to_a_line_that_could_not_be_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+
+    def half(descriptor: int, data: bytes) -> int:
+        if len(data) < 40:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data[:20])
+
+    def stuck(descriptor: int, size: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with Journal(tmp_path, FINGERPRINT) as journal:
+        journal.append(ENTRIES[1])
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", half)
+            patch.setattr(os, "ftruncate", stuck)
+            with pytest.raises(JournalError, match="No space left"):
+                journal.append({"key": "a", "answer": "x" * 20})
+        with pytest.raises(JournalError, match="half-way"):
+            journal.append(ENTRIES[2])
+    assert answers(tmp_path, ["k1", "a", "k2"]) == {"k1": ENTRIES[1]}
+
+
+def test_syncing_by_time_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    fsync = os.fsync
+
+    def slow(descriptor: int) -> None:
+        assert go_on.wait(20)
+        fsync(descriptor)
+
+    monkeypatch.setattr(eyas.journal, "SYNC_INTERVAL_S", 0.0)
+    with Journal(tmp_path, FINGERPRINT) as journal:
+        monkeypatch.setattr(os, "fsync", slow)
+        for entry in ENTRIES:
+            journal.append(entry)  # each would wait for ever
+        assert not (tmp_path / "checkpoint").exists()
+        go_on.set()
+    assert (tmp_path / "checkpoint").read_bytes().startswith(f"{journal.size:016} ".encode())
+
+
+def test_a_directory_that_can_not_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(JournalError, match="can't be written: Not a directory"):
+        Journal(tmp_path / "file" / "j", FINGERPRINT)
 
 
 def test_another_fingerprint_is_refused(tmp_path: Path) -> None:
@@ -162,7 +418,9 @@ def test_a_full_disk_stops_clearly_and_corrupts_nothing(tmp_path: Path) -> None:
     program = """
 import resource, sys
 from pathlib import Path
-from eyas.errors import JournalError
+import eyas.journal
+from eyas import jsonl
+from eyas.errors import InputError, JournalError
 from eyas.journal import Journal
 resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
 with Journal(Path(sys.argv[1]), {"temperature": 0.5}) as journal:

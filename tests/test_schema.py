@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pandera.polars as pa
@@ -26,9 +27,13 @@ SEQUENCE: dict[str, Any] = {
     "sequence_id": "talk:1",
     "dataset": "talk",
     "sample_id": "talk:1",
+    "turn": 0,
     "prompt_hash": hash_of("1"),
     "token_ids": [5, 6, 7, 2],
     "loss_mask": [False, False, True, True],
+    "kinds": [0, 0, 3, 5],
+    "weight": 1.0,
+    "origin": "ids",
     "num_prompt_tokens": 2,
     "num_generated_tokens": 2,
     "truncated": False,
@@ -79,6 +84,16 @@ def test_good_tables_pass(model: type[pa.DataFrameModel], table: pl.DataFrame) -
             "greater_than_or_equal_to",
             id="nothing-generated",
         ),
+        pytest.param({"kinds": [0, 3, 5]}, "lengths_agree", id="kinds-shorter"),
+        pytest.param({"kinds": [0, 2, 3, 5]}, "kind_0_is_the_prompt", id="prompt-of-another-kind"),
+        pytest.param({"kinds": [0, 0, 0, 5]}, "kind_0_is_the_prompt", id="generated-as-prompt"),
+        pytest.param({"kinds": [0, 0, 3, 6]}, "kind_0_is_the_prompt", id="unknown-kind"),
+        pytest.param({"weight": -0.5}, "greater_than_or_equal_to", id="negative-weight"),
+        pytest.param({"origin": "guess"}, "isin", id="unknown-origin"),
+        pytest.param({"turn": 1}, "sequence_id_names_sample_and_turn", id="later-turn-under-the-first-id"),
+        pytest.param(
+            {"sequence_id": "talk:1#0"}, "sequence_id_names_sample_and_turn", id="first-turn-numbered"
+        ),
         pytest.param({"prompt_hash": "abc"}, "str_matches", id="no-hash"),
         pytest.param({"token_ids": None}, "not_nullable", id="no-ids"),
     ],
@@ -93,6 +108,51 @@ def test_sequence_ids_are_unique() -> None:
         check(Sequences, sequences(SEQUENCE, SEQUENCE), "sequences")
 
 
+def test_turns_of_a_sample_are_sequences_of_their_own() -> None:
+    later = SEQUENCE | {"sequence_id": "talk:1#2", "turn": 2}
+    check(Sequences, sequences(SEQUENCE, later), "sequences")
+
+
+@pytest.mark.parametrize(
+    ("model", "table"),
+    [
+        pytest.param(Responses, lambda *rows: responses(list(rows)).drop("row"), id="responses"),
+        pytest.param(Validated, lambda *rows: validated(list(rows)), id="validated"),
+        pytest.param(
+            Quarantined,
+            lambda *rows: pl.DataFrame(
+                [
+                    {
+                        "sample_id": row["sample_id"],
+                        "turn": row["turn"],
+                        "rule": "r",
+                        "value": "v",
+                        "rules": ["r"],
+                        "row": "{}",
+                    }
+                    for row in rows
+                ],
+                schema=columns_of(Quarantined),
+            ),
+            id="quarantined",
+        ),
+    ],
+)
+def test_a_sample_has_one_row_per_turn(
+    model: type[pa.DataFrameModel], table: Callable[..., pl.DataFrame]
+) -> None:
+    check(model, table(raw("a:1"), raw("a:1", turn=1), raw("a:2")), "a table")
+    with pytest.raises(ArtifactError, match="sample_id"):
+        check(model, table(raw("a:1", turn=1), raw("a:1", turn=1)), "a table")
+
+
+def test_ids_of_prompt_and_answer_come_together() -> None:
+    check(Validated, validated([raw("a:1", prompt_token_ids=None, token_ids=None)]), "text only")
+    for name in ("prompt_token_ids", "token_ids"):
+        with pytest.raises(ArtifactError, match="ids_of_prompt_and_answer_come_together"):
+            check(Validated, validated([raw("a:1", **{name: None})]), "half")
+
+
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
@@ -102,7 +162,7 @@ def test_sequence_ids_are_unique() -> None:
         pytest.param({"task": pl.lit(1)}, "dtype", id="wrong-type"),
         pytest.param(
             {"messages": pl.lit([{"role": "assistant", "content": "x"}], dtype=MESSAGES)},
-            "last_turn_is_of_the_user",
+            "last_turn_asks",
             id="answered-already",
         ),
     ],

@@ -24,7 +24,16 @@ datasets:
   talk: {source: jsonl, role: train, path: talk.jsonl, column: prompt}
   quiz: {source: jsonl, role: eval, path: quiz.jsonl, column: prompt}
 prompts: {system: null, max_characters: 100}
-validate: {max_quarantined_share: 0.2, max_truncated_share: 0.5, min_tokens: 2, expect_reasoning: false}
+validate:
+  min_tokens: 2
+  expect_reasoning: false
+  allow_repeated_markers: true
+  text_sample: 8
+  max_quarantined_share: 0.2
+  max_truncated_share: 0.5
+  max_unreasoned_share: 0.0
+  max_short_share: 0.0
+  max_text_difference_share: 0.0
 reassemble: {val_share: 0.2, max_length: 50, keep_truncated: true}
 vocab: {size: 8}
 """
@@ -76,16 +85,21 @@ class Repository:
                 row["sample_id"],
                 messages=row["messages"],
                 prompt_hash=row["prompt_hash"],
-                **{"prompt_token_ids": render_prompt(self.target, row["messages"])}
+                **{
+                    "prompt_token_ids": render_prompt(self.target, row["messages"]),
+                    "content": "it is unused32",
+                }
                 | changes.get(row["sample_id"], {}),
             )
             for row in table.iter_rows(named=True)
             if row["sample_id"] not in failed
         ]
         (folder / "raw_responses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        errors = [{"sample_id": sample_id} for sample_id in table["sample_id"] if sample_id in failed]
+        errors = [
+            {"sample_id": sample_id, "turn": 0} for sample_id in table["sample_id"] if sample_id in failed
+        ]
         (folder / "errors.jsonl").write_text("".join(json.dumps(row) + "\n" for row in errors))
-        (folder / "server_profile.json").write_text('{"chat_template_kwargs": {}}')
+        (folder / "server_profile.json").write_text('{"chat_template_kwargs": {}, "dialect": "vllm"}')
 
     def outputs(self) -> dict[str, bytes]:
         files = [
@@ -101,7 +115,7 @@ class Repository:
 
 
 CHANGES: dict[str, dict[str, Any]] = {
-    "talk:3": {"finish_reason": "length", "token_ids": [30, 31, 30]},
+    "talk:3": {"finish_reason": "length", "token_ids": [30, 31, 30], "content": "it is it"},
     "talk:4": {"content": ""},
 }
 
@@ -134,8 +148,9 @@ def test_prompts_are_rejected_with_reasons_and_know_their_params(finished_run: R
 
 def test_responses_are_valid_quarantined_or_failed(finished_run: Repository) -> None:
     report = finished_run.report("validation/talk.json")
-    assert [report[key] for key in ("prompts", "validated", "quarantined", "failed")] == [20, 18, 1, 1]
+    assert [report[key] for key in ("turns", "validated", "quarantined", "failed")] == [20, 18, 1, 1]
     assert report["shares"]["quarantined"] == pytest.approx(1 / 19, rel=1e-5)
+    assert report["text_against_ids"] == {"rows": 8, "equal": 8, "whitespace": 0, "different": 0}
     quarantined = finished_run.table("data/quarantine/talk.parquet").row(0, named=True)
     assert (quarantined["sample_id"], quarantined["rule"]) == ("talk:4", "empty_answer")
     assert json.loads(quarantined["row"])["token_ids"] == [30, 31, 32, END]
@@ -172,8 +187,16 @@ def test_a_gate_fails_the_stage_publishes_nothing_and_shows_the_rows(repository:
     assert "25.0% of the responses are quarantined" in finished.stderr
     assert not (repository.directory / "data/validated/talk.parquet").exists()
     assert repository.table("data/quarantine/talk.parquet").height == 5
-    shown = finished.stderr.split("look at the rows: ")[1].splitlines()[0]
-    assert shown.startswith("python -c ")
+    assert "empty_answer                          5  talk:0, talk:1, talk:2, ..." in finished.stderr
+    assert "look at a row: eyas peek talk --sample talk:0;" in finished.stderr
+
+
+def test_texts_that_belong_to_other_tokens_fail_the_stage(repository: Repository) -> None:
+    repository.answer("quiz", {"quiz:1": {"content": "two two two"}})
+    finished = repository.run("validate", "quiz")
+    assert finished.returncode == 1
+    assert "50.0% of the sampled texts differ from their tokens" in finished.stderr
+    assert "eyas peek quiz --sample quiz:1" in finished.stderr
 
 
 def test_a_lost_answer_stops(repository: Repository) -> None:
@@ -182,7 +205,7 @@ def test_a_lost_answer_stops(repository: Repository) -> None:
     path.write_text(path.read_text().splitlines()[0] + "\n")
     finished = repository.run("validate", "quiz")
     assert finished.returncode == 1
-    assert "1 samples have neither an answer nor an error (quiz:1)" in finished.stderr
+    assert "1 turns have neither an answer nor an error (quiz:1)" in finished.stderr
 
 
 @pytest.mark.parametrize(

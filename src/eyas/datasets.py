@@ -12,6 +12,7 @@ from eyas.errors import ConfigError
 
 SOURCES = ("reasoning_gym", "jsonl", "mt_bench", "human_eval")
 ROLES = ("train", "eval")
+HISTORIES = ("regenerate", "keep")
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,23 @@ class DatasetParams:
     """jsonl: file below sources/."""
     column: str | None = None
     """jsonl: the field that holds the prompt (a string) or the conversation (a list of messages)."""
+    history: str = "regenerate"
+    """What becomes of the assistant turns of a conversation. regenerate: the target writes each of them anew, one after
+    another; keep: they stay as they are, and only the last answer is generated."""
+    turns: int = 1
+    """mt_bench: 1 for the first questions alone, 2 for both turns of each."""
 
     def __post_init__(self) -> None:
         if self.source not in SOURCES:
             raise ValueError(f"source: {self.source!r} is not one of {', '.join(SOURCES)}")
         if self.role not in ROLES:
             raise ValueError(f"role: {self.role!r} is not one of {', '.join(ROLES)}")
+        if self.history not in HISTORIES:
+            raise ValueError(f"history: {self.history!r} is not one of {', '.join(HISTORIES)}")
+        if self.turns not in (1, 2):
+            raise ValueError(f"turns: {self.turns} is neither 1 nor 2")
+        if self.turns == 2 and (self.source != "mt_bench" or self.history != "regenerate"):
+            raise ValueError("turns: 2 is for a mt_bench dataset with `history: regenerate`")
         if self.size is not None and self.size < 1:
             raise ValueError(f"size: {self.size} is below 1")
         if self.source == "reasoning_gym" and (not self.tasks or self.size is None):

@@ -1,37 +1,45 @@
-"""An append-only, keyed, locked record of finished work that survives kill -9 and every DVC command.
+r"""An append-only, keyed, locked record of finished work that survives kill -9 and every DVC command.
 
 DVC deletes a stage's outs before each run; work that took hours is kept here instead, outside all outs, and the
 outs are made from it at the end (see `paths.journal`). One directory per name and fingerprint:
 
-    rows.jsonl          one entry per line: {"key": ..., ...}
+    rows.jsonl          one entry per line: {"key": ..., "error"?: ..., ...}
     lock                flock(2) of the writer, with its pid inside
     fingerprint.json    in clear text, what all entries have in common
+    checkpoint          how many bytes of rows.jsonl are known to be sound, and their CRC-32
 
 An entry with a value under "error" records a failed attempt: it never counts as done and never replaces an answer.
 Otherwise the last entry of a key counts.
+
+Opening reads every byte and notices every damaged line, yet parses little: as long as the bytes before the checkpoint
+have its CRC-32, they are what was written and synced, and the start of a line tells its key. Lines behind the
+checkpoint are parsed in full, and all lines are if the CRC-32 differs.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from eyas import jsonl
+from eyas import filelock, jsonl
+from eyas.checkpoint import Checkpoint
 from eyas.errors import InputError, JournalError
 from eyas.files import write_json
+from eyas.keyindex import KeyIndex, Place
+from eyas.linehead import Head, is_entry, parsed_head, plain_head
 
 SYNC_INTERVAL_S = 5.0
 """A power loss may take entries younger than this; a killed process loses none that `append` returned from."""
 
 
 class Journal:
-    """The only writer of a journal directory while open. A context manager.
+    """The only writer of a journal directory while open. A context manager, for one thread.
 
     `key in journal` tells whether a key has an answer.
     """
@@ -44,24 +52,22 @@ class Journal:
         """
         self.directory = directory
         self.rows_path = directory / "rows.jsonl"
-        self._answers: dict[bytes, int] = {}
-        self._errors: dict[bytes, int] = {}
+        self._checkpoint_path = directory / "checkpoint"
+        self._lock = self._rows = -1
+        self._size = 0
+        self._index = KeyIndex()
+        self._sound: Checkpoint | None = Checkpoint()
+        self._synced_size = 0
         self._synced_at = time.monotonic()
-        self._dirty = False
-        directory.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(directory / "lock")
+        self._syncer = ThreadPoolExecutor(1, "journal-sync")
+        self._syncing: Future[None] | None = None
+        self._broken = False
         try:
-            _check_fingerprint(directory / "fingerprint.json", dict(fingerprint))
-            self._rows = os.open(self.rows_path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        except BaseException:
-            os.close(self._lock)
-            raise
-        try:
-            self._size = _repair_tail(self._rows, self.rows_path)
-            self._index()
-        except BaseException:
-            self.close()
-            raise
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = filelock.take(directory / "lock")
+            self._open(dict(fingerprint))
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -75,47 +81,73 @@ class Journal:
         self.close()
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and key.encode() in self._answers
+        place = self._index.get(key) if isinstance(key, str) else None
+        return place is not None and not place.is_error
 
     def __len__(self) -> int:
         """How many keys have an answer."""
-        return len(self._answers)
+        return len(self._index)
+
+    @property
+    def size(self) -> int:
+        """Bytes of rows.jsonl."""
+        return self._size
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Record an entry; once this returns, killing the process can't lose it.
 
         Raises:
-            JournalError: it can't be written (disk full, for example); the journal is as before.
+            JournalError: it can't be written (disk full, for example) and the journal is as before, or what was
+                written earlier can't be forced to the disk.
+            InputError: the key holds a lone surrogate.
         """
         key: str = entry["key"]
-        line = jsonl.encode({"key": key, **entry})
+        if jsonl.replace_surrogates(key) != key:
+            raise InputError("a key with half a character can't be written", where=ascii(key))
+        error = entry.get("error")
+        first = {"key": key} if error is None else {"key": key, "error": error}
+        line = jsonl.encode({**first, **entry})
         offset = self._size
         self._write(line)
-        (self._errors if entry.get("error") is not None else self._answers)[key.encode()] = offset
-        self._dirty = True
+        self._index.put(key, Place(offset, error is not None))
+        if self._sound is not None:
+            self._sound = self._sound.extended(line)
         self.sync_if_due()
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """The answer of a key, None if it has none."""
-        return self._read_at(self._answers.get(key.encode()))
+        """The answer of a key, None if it has none.
+
+        Raises:
+            JournalError: the line was damaged after it was written.
+        """
+        place = self._index.get(key)
+        return None if place is None or place.is_error else self._read_at(place.offset)
 
     def error(self, key: str) -> dict[str, Any] | None:
         """The last failed attempt of a key that has no answer, None otherwise."""
-        return None if key in self else self._read_at(self._errors.get(key.encode()))
+        place = self._index.get(key)
+        return self._read_at(place.offset) if place is not None and place.is_error else None
 
     def sync_if_due(self) -> None:
-        """Force entries to the disk if the last time was long enough ago."""
-        if time.monotonic() - self._synced_at >= SYNC_INTERVAL_S:
-            self.sync()
+        """Start to force entries to the disk if the last time was long enough ago; does not wait for it.
+
+        Raises:
+            JournalError: it failed the last time.
+        """
+        if time.monotonic() - self._synced_at < SYNC_INTERVAL_S:
+            return
+        if self._syncing is None or self._syncing.done():
+            self._collect()
+            self._synced_at = time.monotonic()
+            if self._size > self._synced_size:
+                self._syncing = self._syncer.submit(self._force, self._size, self._sound)
 
     def sync(self) -> None:
-        """Force all entries to the disk."""
-        if self._dirty:
-            try:
-                os.fsync(self._rows)
-            except OSError as error:
-                raise self._unwritable(error) from error
-        self._dirty = False
+        """Force all entries to the disk and wait for it."""
+        self._collect()
+        if self._size > self._synced_size:
+            self._syncing = self._syncer.submit(self._force, self._size, self._sound)
+            self._collect()
         self._synced_at = time.monotonic()
 
     def close(self) -> None:
@@ -125,60 +157,109 @@ class Journal:
         try:
             self.sync()
         finally:
-            os.close(self._rows)
-            os.close(self._lock)
-            self._lock = -1
+            self._release()
+
+    def _open(self, fingerprint: dict[str, Any]) -> None:
+        try:
+            _check_fingerprint(self.directory / "fingerprint.json", fingerprint)
+            self._rows = os.open(self.rows_path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._size = jsonl.repair_tail(self._rows, is_entry)
+            self._read_lines()
+        except BaseException:
+            self._release()
+            raise
+
+    def _release(self) -> None:
+        self._syncer.shutdown()
+        for descriptor in (self._rows, self._lock):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._rows = self._lock = -1
+
+    def _collect(self) -> None:
+        """Wait for the running sync and raise what it met."""
+        syncing, self._syncing = self._syncing, None
+        if syncing is None:
+            return
+        try:
+            syncing.result()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _force(self, size: int, sound: Checkpoint | None) -> None:
+        """In the syncing thread: the event loop of a run must not wait for a slow disk."""
+        os.fsync(self._rows)
+        self._synced_size = size
+        if sound is not None:
+            sound.write(self._checkpoint_path)
 
     def _write(self, line: bytes) -> None:
+        if self._broken:
+            raise self._unwritable(OSError(0, "an earlier write failed half-way"))
         try:
             written = os.write(self._rows, line)
             while written < len(line):  # a full disk writes a part, then fails
                 written += os.write(self._rows, line[written:])
         except OSError as error:
-            os.ftruncate(self._rows, self._size)
+            self._undo()
             raise self._unwritable(error) from error
         self._size += len(line)
 
+    def _undo(self) -> None:
+        """Cut off a line that was written in part; if even that fails, nothing may be appended to it."""
+        try:
+            os.ftruncate(self._rows, self._size)
+        except OSError:
+            self._broken = True
+
     def _unwritable(self, error: OSError) -> JournalError:
         return JournalError(
-            f"the journal can't be written: {error.strerror}",
+            f"the journal can't be written: {error.strerror or error}",
             where=str(self.rows_path),
             hint="make space and run again; the entries before are intact",
         )
 
-    def _index(self) -> None:
-        for line in _lines(self.rows_path):
-            entry = line.value
-            if not _is_entry(entry):
-                raise _damaged(f"{self.rows_path}:{line.number}", "an entry without a key")
-            index = self._errors if entry.get("error") is not None else self._answers
-            index[entry["key"].encode()] = line.offset
+    def _read_lines(self) -> None:
+        """Index every line; start over with full parsing where the checkpoint turns out not to hold."""
+        known = Checkpoint.read(self._checkpoint_path, self._size)
+        if not self._index_until(known):
+            self._index, self._sound, known = KeyIndex(), Checkpoint(), Checkpoint()
+            self._index_until(known)
+        self._synced_size = known.size
 
-    def _read_at(self, offset: int | None) -> dict[str, Any] | None:
-        if offset is None:
-            return None
+    def _index_until(self, known: Checkpoint) -> bool:
+        """Index all lines, by their start up to the checkpoint; False if the bytes before it have changed."""
+        sound = Checkpoint()
+        regular = True
+        with self.rows_path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                offset = sound.size
+                sound = sound.extended(line)
+                head = plain_head(line)
+                if head is None or offset >= known.size:
+                    plain, head = head, self._parse(line, number)
+                    regular &= plain in (None, head)
+                self._index.put(head.key, Place(offset, head.is_error))
+                if sound.size >= known.size > offset and sound != known:
+                    return False
+        self._sound = sound if regular else None
+        return True
+
+    def _parse(self, line: bytes, number: int) -> Head:
+        where = f"{self.rows_path}:{number}"
+        try:
+            return parsed_head(line, where)
+        except InputError as error:
+            raise _damaged(where, error.what) from error
+
+    def _read_at(self, offset: int) -> dict[str, Any]:
         with self.rows_path.open("rb") as file:
             file.seek(offset)
-            entry: dict[str, Any] = jsonl.parse(file.readline(), f"{self.rows_path} at byte {offset}")
+            try:
+                entry: dict[str, Any] = jsonl.parse(file.readline(), f"{self.rows_path} at byte {offset}")
+            except InputError as error:
+                raise _damaged(str(error.where), error.what) from error
         return entry
-
-
-def _lock(path: Path) -> int:
-    """Take the lock for this process and write its pid into the file; returns the descriptor that holds it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = os.read(descriptor, 32).decode().strip() or "unknown"
-        os.close(descriptor)
-        raise JournalError(
-            f"another process (pid {holder}) is writing this journal",
-            where=str(path.parent),
-            hint="wait for it, or stop it, then run again; its answers are kept",
-        ) from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    return descriptor
 
 
 def _check_fingerprint(path: Path, fingerprint: dict[str, Any]) -> None:
@@ -191,46 +272,6 @@ def _check_fingerprint(path: Path, fingerprint: dict[str, Any]) -> None:
         raise _damaged(str(path), "not JSON") from error
     if recorded != fingerprint:
         raise _damaged(str(path), "the fingerprint of this directory is another one")
-
-
-def _repair_tail(descriptor: int, path: Path) -> int:
-    """Make the file end with a newline: complete a whole last entry, cut off a torn one. Returns the size."""
-    size = os.fstat(descriptor).st_size
-    start = _last_line_start(descriptor, size)
-    if start == size:
-        return size
-    try:
-        whole = _is_entry(jsonl.parse(os.pread(descriptor, size - start, start), str(path)))
-    except InputError:
-        whole = False
-    if not whole:
-        os.ftruncate(descriptor, start)
-        return start
-    os.write(descriptor, b"\n")
-    return size + 1
-
-
-def _is_entry(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("key"), str)
-
-
-def _last_line_start(descriptor: int, size: int, block: int = 1 << 16) -> int:
-    """Offset behind the last newline, 0 if there is none."""
-    end = size
-    while end > 0:
-        begin = max(0, end - block)
-        newline = os.pread(descriptor, end - begin, begin).rfind(b"\n")
-        if newline >= 0:
-            return begin + newline + 1
-        end = begin
-    return 0
-
-
-def _lines(path: Path) -> Iterator[jsonl.Line]:
-    try:
-        yield from jsonl.read(path)
-    except InputError as error:
-        raise _damaged(error.where or str(path), error.what) from error
 
 
 def _damaged(where: str, what: str) -> JournalError:

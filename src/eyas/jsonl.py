@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from eyas.errors import InputError
 from eyas.files import atomic_file
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,11 @@ def encode(value: Any) -> bytes:
     Raises:
         ValueError: the value holds NaN or infinity.
     """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return replace_surrogates(text).encode() + b"\n"
+    text = _ENCODER.encode(value)
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:
+        return replace_surrogates(text).encode() + b"\n"
 
 
 def has_surrogates(value: Any) -> bool:
@@ -96,6 +102,39 @@ def write(path: Path, values: Iterable[Any]) -> int:
             file.write(encode(value))
             count += 1
     return count
+
+
+def repair_tail(descriptor: int, is_whole: Callable[[Any], bool]) -> int:
+    """Make a file end with a newline; returns its size. For its only writer, after a kill or a power loss.
+
+    A last line without newline is completed if it parses and `is_whole`; else it is torn, perhaps inside a character,
+    and cut off, so that the next line can't be glued to it.
+    """
+    size = os.fstat(descriptor).st_size
+    start = last_line_start(descriptor, size)
+    if start == size:
+        return size
+    try:
+        whole = is_whole(parse(os.pread(descriptor, size - start, start), "the last line"))
+    except InputError:
+        whole = False
+    if not whole:
+        os.ftruncate(descriptor, start)
+        return start
+    os.pwrite(descriptor, b"\n", size)
+    return size + 1
+
+
+def last_line_start(descriptor: int, size: int, block: int = 1 << 16) -> int:
+    """Offset behind the last newline of a file's first `size` bytes, 0 if there is none."""
+    end = size
+    while end > 0:
+        begin = max(0, end - block)
+        newline = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        end = begin
+    return 0
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

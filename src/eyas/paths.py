@@ -22,6 +22,8 @@ SEQUENCES = Path("data/sequences")
 HIDDEN = Path("data/hidden")
 
 REPORTS = Path("reports")
+REASSEMBLY_REPORT = REPORTS / "reassembly.json"
+REASSEMBLY_PLOTS = REPORTS / "reassembly"
 
 SPLITS = ("train", "val", "eval")
 

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandera.polars as pa
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from eyas.errors import ArtifactError
 from eyas.files import atomic_file
-from eyas.schema import check
+from eyas.schema import check, columns_of
 
 INPUTS = "eyas.inputs"
 """On prompt tables: digest of the params sections that made them (eyas.freshness)."""
 TEMPLATE_KWARGS = "eyas.chat_template_kwargs"
 """On validated tables: JSON of the template arguments that the server rendered the prompts with."""
 
+ROW_GROUP = 8192
+"""Rows of a row group: some ten million tokens at most in memory at a time, and slices that are cheap to read."""
+
 
 def write_table(path: Path, table: pl.DataFrame, notes: Mapping[str, str] | None = None) -> None:
     """Write a table with its notes atomically."""
     with atomic_file(path) as temporary:
-        table.write_parquet(temporary, metadata=dict(notes or {}))
+        table.write_parquet(
+            temporary, compression_level=1, row_group_size=ROW_GROUP, metadata=dict(notes or {})
+        )
 
 
 def read_table(path: Path, model: type[pa.DataFrameModel]) -> pl.DataFrame:
@@ -33,11 +41,25 @@ def read_table(path: Path, model: type[pa.DataFrameModel]) -> pl.DataFrame:
     try:
         table = pl.read_parquet(path)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise ArtifactError(
-            f"not a readable Parquet file: {error}", where=str(path), hint="dvc repro"
-        ) from error
+        raise _unreadable(path, error) from error
     check(model, table, str(path))
     return table
+
+
+def read_pieces(path: Path, model: type[pa.DataFrameModel]) -> Iterator[pl.DataFrame]:
+    """The rows of a table of an earlier stage in their order, a few thousand at a time, each piece checked.
+
+    What must be unique is checked within a piece only.
+
+    Raises:
+        ArtifactError: no such file, not a Parquet file, or it breaks the model.
+    """
+    try:
+        for piece in pl.scan_parquet(path).collect_batches(chunk_size=ROW_GROUP, maintain_order=True):
+            check(model, piece, str(path))
+            yield piece
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _unreadable(path, error) from error
 
 
 def read_note(path: Path, key: str) -> str | None:
@@ -49,6 +71,51 @@ def read_note(path: Path, key: str) -> str | None:
     try:
         return pl.read_parquet_metadata(path).get(key)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise ArtifactError(
-            f"not a readable Parquet file: {error}", where=str(path), hint="dvc repro"
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def write_batches(
+    path: Path,
+    model: type[pa.DataFrameModel],
+    batches: Iterable[pl.DataFrame],
+    notes: Mapping[str, str] | None = None,
+) -> None:
+    """Write a table that may be larger than memory, piece by piece; not atomic: `path` is a temporary file.
+
+    What `batches` raises comes through. They are made in another thread, so that a stop signal finds this one waiting.
+    """
+    raised: list[Exception] = []
+    stopped = threading.Event()
+
+    def source(
+        with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        try:
+            for batch in batches:
+                if stopped.is_set():
+                    return
+                yield batch
+        except Exception as error:  # noqa: BLE001 -- Polars would turn it into an error of its own
+            raised.append(error)
+
+    frame = register_io_source(source, schema=columns_of(model), validate_schema=True)
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(
+            frame.sink_parquet,
+            path,
+            compression_level=1,
+            row_group_size=ROW_GROUP,
+            metadata=dict(notes or {}),
+            lazy=False,
+        )
+        try:
+            writing.result()
+        except BaseException:
+            stopped.set()
+            raise
+    if raised:
+        raise raised[0]
+
+
+def _unreadable(path: Path, error: Exception) -> ArtifactError:
+    return ArtifactError(f"not a readable Parquet file: {error}", where=str(path), hint="dvc repro")

@@ -47,8 +47,7 @@ PROFILE = TargetProfile(
     pad_token_id=0,
     end_of_turn_ids=[2],
     special_ids=[0, 1, 2],
-    think_start_id=None,
-    think_end_id=None,
+    think=None,
     generation_prompt_ids=[3],
     chat_template_digest="0" * 64,
 )

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from eyas.errors import ArtifactError
 from eyas.export.check import check_plain
 from eyas.export.plain import write_plain
-from eyas.target.spec import TargetProfile
+from eyas.target.spec import TargetProfile, ThinkFormat
 
 from .conftest import make_drafter, make_vocab, replaced
 
@@ -134,7 +134,12 @@ def test_end_of_turn_and_think_markers_must_be_draftable(tmp_path: Path, profile
     write_plain(tmp_path, make_drafter(), make_vocab(), profile, "float32")
     missing = int((~make_vocab().t2d).nonzero()[5])
     with pytest.raises(ArtifactError, match=f"lacks token {missing}"):
-        check_plain(tmp_path, replaced(profile, think_end_id=missing))
+        check_plain(
+            tmp_path,
+            replaced(
+                profile, think=ThinkFormat("x", "<think>", "</think>", [missing], [missing], prefilled=False)
+            ),
+        )
 
 
 def test_a_damaged_file_is_an_error_that_says_where(tmp_path: Path, profile: TargetProfile) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.generate.example import GENERATE
+from tests.generate.scripted import ScriptedServer
 from tests.serving.example import SERVER
 
 DATASETS = {name: {"source": "jsonl", "role": "train", "path": f"{name}.jsonl"} for name in ("a", "b", "c")}
@@ -25,3 +27,11 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write_params(directory: Path) -> None:
     params = {"datasets": DATASETS, "prompts": {"system": None}, "generate": GENERATE, "server": SERVER}
     (directory / "params.yaml").write_text(yaml.safe_dump(params))
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
+    """The external server of the environment."""
+    with ScriptedServer() as scripted:
+        monkeypatch.setenv("OPENAI_BASE_URL", scripted.base_url)
+        yield scripted

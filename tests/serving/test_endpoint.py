@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -13,7 +15,10 @@ from eyas.serving.endpoint import (
     ModelInfo,
     api_key,
     check_model,
+    check_models,
+    effective_proxy,
     external_base_url,
+    external_base_urls,
     read_metrics,
     trusts_proxies,
 )
@@ -55,13 +60,19 @@ def pages() -> dict[str, tuple[int, str]]:
     }
 
 
-@pytest.fixture
-def base_url(pages: dict[str, tuple[int, str]]) -> Iterator[str]:
+@contextmanager
+def serving(pages: dict[str, tuple[int, str]]) -> Iterator[str]:
     handler = type("Pages", (Handler,), {"pages": pages})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/v1"
         server.shutdown()
+
+
+@pytest.fixture
+def base_url(pages: dict[str, tuple[int, str]]) -> Iterator[str]:
+    with serving(pages) as url:
+        yield url
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +101,10 @@ def test_the_environment_names_an_external_server(monkeypatch: pytest.MonkeyPatc
         ("http://[::1]:8000/v1", False),
         ("http://10.1.2.3/v1", False),
         ("http://192.168.0.9:30000/v1", False),
+        ("http://100.64.7.7:30000/v1", False),
+        ("http://node-17:8000/v1", False),
+        ("http://vllm.svc.cluster.local/v1", False),
+        ("https://gateway.internal/v1", False),
         ("https://api.example.com/v1", True),
         ("http://8.8.8.8/v1", True),
     ],
@@ -105,10 +120,93 @@ def test_a_proxy_variable_does_not_hijack_a_local_server(
     assert check_model(base_url, "target") == ModelInfo("target", 2048, "0.32.0")
 
 
+def test_the_proxy_that_applies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    assert effective_proxy("https://api.example.com/v1") is None
+    monkeypatch.setenv("https_proxy", "http://proxy.example.com:3128")
+    assert effective_proxy("https://api.example.com/v1") == "http://proxy.example.com:3128"
+    assert effective_proxy("http://api.example.com/v1") is None
+    assert effective_proxy("https://10.0.0.5/v1") is None
+    monkeypatch.setenv("no_proxy", "example.com")
+    assert effective_proxy("https://api.example.com/v1") is None
+
+
+def test_several_servers_are_named_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert external_base_urls() == []
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://10.0.0.5:8000/v1/, http://10.0.0.6:8000/v1,")
+    assert external_base_urls() == ["http://10.0.0.5:8000/v1", "http://10.0.0.6:8000/v1"]
+    with pytest.raises(ServerError, match="holds 2 URLs, but this stage works with a single server"):
+        external_base_url()
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://10.0.0.5:8000/v1,http://10.0.0.5:8000/v1/")
+    with pytest.raises(ServerError, match="twice"):
+        external_base_urls()
+
+
+@pytest.fixture
+def second_url(second_pages: dict[str, tuple[int, str]]) -> Iterator[str]:
+    with serving(second_pages) as url:
+        yield url
+
+
+@pytest.fixture
+def second_pages(pages: dict[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
+    return dict(pages)
+
+
+def test_servers_must_serve_the_same(
+    base_url: str,
+    second_url: str,
+    second_pages: dict[str, tuple[int, str]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    both = [base_url, second_url]
+    assert check_models(both, "target") == [ModelInfo("target", 2048, "0.32.0")] * 2
+    assert caplog.text == ""
+    second_pages["/version"] = (200, '{"version":"0.31.0"}')
+    with caplog.at_level(logging.WARNING):
+        assert [model.version for model in check_models(both, "target")] == ["0.32.0", "0.31.0"]
+    assert f"{second_url}: 0.31.0" in caplog.text
+    second_pages["/v1/models"] = (200, '{"data":[{"id":"target","max_model_len":4096}]}')
+    with pytest.raises(ServerError, match="different context lengths") as caught:
+        check_models(both, "target")
+    assert f"{second_url}: 4096" in str(caught.value)
+    second_pages["/v1/models"] = (200, '{"data":[{"id":"other"}]}')
+    with pytest.raises(ServerError, match="serves other, not target"):
+        check_models(both, "target")
+
+
+def test_a_healthy_server_without_a_model_list_is_taken_at_its_word(
+    base_url: str, pages: dict[str, tuple[int, str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    pages["/v1/models"] = (500, "")
+    with pytest.raises(ServerError, match="status 500"):
+        check_model(base_url, "target")
+    pages["/health"] = (200, "")
+    with caplog.at_level(logging.WARNING):
+        assert check_model(base_url, "target") == ModelInfo("target", None, "0.32.0")
+    assert "checked in the answers" in caplog.text
+
+
+def test_a_refused_key_is_named(base_url: str, pages: dict[str, tuple[int, str]]) -> None:
+    pages["/v1/models"] = (401, "")
+    with pytest.raises(ServerError, match="OPENAI_API_KEY"):
+        check_model(base_url, "target")
+
+
 def test_unknown_length_and_version_are_none(base_url: str, pages: dict[str, tuple[int, str]]) -> None:
     pages["/v1/models"] = (200, '{"data":[{"id":"target"}]}')
     del pages["/version"]
     assert check_model(base_url, "target") == ModelInfo("target", None, None)
+
+
+def test_the_version_of_sglang_is_in_its_server_info(
+    base_url: str, pages: dict[str, tuple[int, str]]
+) -> None:
+    del pages["/version"]
+    pages["/server_info"] = (200, '{"version":"0.5.23","status":"ready"}')
+    assert check_model(base_url, "target").version == "0.5.23"
 
 
 def test_another_model_is_refused_with_both_names(base_url: str) -> None:

@@ -13,12 +13,14 @@ from eyas.target.check import (
     Answer,
     check_answer,
     check_head,
+    check_modes,
     check_round_trips,
     check_template,
     greedy_answer,
 )
 from eyas.target.model import TargetHead, load_target
 from eyas.target.template import load_tokenizer
+from tests.families import FAMILIES
 from tests.tiny_target import make_tokenizer, profile_of
 
 IDS = [1, 40, 41, 42, 2, 50, 1, 60]
@@ -90,6 +92,40 @@ def test_greedy_answer_follows_the_argmax(llama: Path) -> None:
         ids.append(token)
     assert answer.ended == (answer.token_ids[-1] in {0, 2})
     assert answer.ended or len(answer.token_ids) == 6
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_modes_of_thinking(name: str, tmp_path: Path) -> None:
+    family = FAMILIES[name]
+    check_modes(load_tokenizer(family.tokenizer_dir(tmp_path)), family.profile(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(
+            {"start_ids": [621]}, r"with chat_template_kwargs \{\} .* inside thinking", id="other marker"
+        ),
+        pytest.param(
+            {"default_on": False},
+            r"with chat_template_kwargs \{\} .* expects \[604, 258, 606, 620, 621\]",
+            id="default",
+        ),
+        pytest.param(
+            {"on_tail_ids": [604, 258, 620]}, r"inside thinking; .* expects \[604, 258, 620\]", id="tail on"
+        ),
+        pytest.param(
+            {"off_tail_ids": [604]}, r"kwargs \{'thinking': False\} .* expects \[604\]", id="tail off"
+        ),
+    ],
+)
+def test_modes_that_a_wrong_format_tells(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    family = FAMILIES["kimi-k2.5"]
+    profile = family.profile(tmp_path)
+    assert profile.think is not None
+    wrong = replace(profile, think=replace(profile.think, **change))
+    with pytest.raises(GateError, match=message):
+        check_modes(load_tokenizer(family.tokenizer_dir(tmp_path)), wrong)
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,15 @@ def test_llama(llama: Path) -> None:
     assert profile.rope_scaling is None
     assert profile.special_ids == [0, 1, 2]
     assert profile.end_of_turn_ids == [0, 2]  # eos of the generation config, <|im_end|> of the template
-    assert (profile.think_start_id, profile.think_end_id) == (None, None)
+    assert profile.think is None
 
 
 def test_qwen3_with_think_markers(qwen3: Path) -> None:
     profile = profile_of(qwen3)
     assert profile.architecture == "Qwen3ForCausalLM"
     assert not profile.tie_word_embeddings
-    assert (profile.think_start_id, profile.think_end_id) == (3, 4)
+    assert profile.think is not None
+    assert (profile.think.start_ids, profile.think.end_ids) == ([3], [4])
     assert profile.special_ids == [0, 1, 2, 3, 4]
 
 
@@ -55,7 +56,8 @@ def test_generation_prompt(llama: Path) -> None:
 def test_a_template_that_opens_the_thinking(tmp_path: Path) -> None:
     template = CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
     profile = profile_of(write_target(tmp_path / "t", think=True, template=template))
-    assert profile.think_start_id in profile.generation_prompt_ids
+    assert profile.think is not None
+    assert profile.think.start_ids[0] in profile.generation_prompt_ids
 
 
 def test_a_template_without_end_of_turn(tmp_path: Path) -> None:
@@ -102,5 +104,22 @@ def test_refused(content: str | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     if content is not None:
         path.write_text(content)
+    with pytest.raises(ArtifactError, match=message):
+        TargetProfile.read(path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        pytest.param({"start_id"}, r"think \['start_id'\]", id="unknown key"),
+        pytest.param({"family"}, r"think \['family'\]", id="missing key"),
+    ],
+)
+def test_nested_fields_are_checked_too(keys: set[str], message: str, qwen3: Path, tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    profile_of(qwen3).write(path)
+    values = json.loads(path.read_text())
+    values["think"] = {key: values["think"].get(key) for key in set(values["think"]) ^ keys}
+    path.write_text(json.dumps(values))
     with pytest.raises(ArtifactError, match=message):
         TargetProfile.read(path)

@@ -45,6 +45,16 @@ def test_target_and_profile(project: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert sorted(path.name for path in Path("models").iterdir()) == ["profile.json", "target"]
 
 
+def test_the_turn_format_is_shown(
+    project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(check, "check_answer", lambda answer: None)
+    with caplog.at_level("INFO", "eyas.target"):
+        target.main()
+    assert "turns are written as in family chatml" in caplog.messages
+    assert "a turn ends with '<|endoftext|>' [0], '<|im_end|>' [2]" in caplog.messages
+
+
 def test_params_changed_while_it_ran(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def edit(answer: check.Answer) -> None:
         text = Path("params.yaml").read_text()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eyas.errors import InputError
-from eyas.target.template import load_tokenizer, render_prompt
+from eyas.target.template import generation_prompt_ids, load_tokenizer, render_prompt
 from tests.tiny_target import write_target
 
 MESSAGES = [
@@ -32,6 +32,61 @@ def test_template_arguments_are_passed(tmp_path: Path) -> None:
     template = "{% for m in messages %}{{ m['content'] }}{% endfor %}{{ mood }}"
     folder = write_target(tmp_path / "t", template=template)
     assert load_tokenizer(folder).decode(render_prompt(folder, MESSAGES[:1], {"mood": "calm"})) == "onecalm"
+
+
+def test_tools_are_passed_and_none_are_none(tmp_path: Path) -> None:
+    template = "{% if tools %}{{ tools[0].function.name }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
+    folder = write_target(tmp_path / "t", template=template)
+    tokenizer = load_tokenizer(folder)
+    tool = {"type": "function", "function": {"name": "add", "parameters": {}}}
+    assert tokenizer.decode(render_prompt(folder, MESSAGES[:1], tools=[tool])) == "addone"
+    assert tokenizer.decode(render_prompt(folder, MESSAGES[:1], tools=[])) == "one"
+
+
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
+@pytest.mark.parametrize("read", ["reasoning", "reasoning_content"])
+def test_thinking_has_one_name_for_the_template(key: str, read: str, tmp_path: Path) -> None:
+    folder = write_target(tmp_path / "t", template="{% for m in messages %}{{ m." + read + " }}|{% endfor %}")
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y", key: "R"}]
+    assert load_tokenizer(folder).decode(render_prompt(folder, messages)) == "|R|"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        pytest.param('{"a": 2}', '{"a": 2}', id="text"),
+        pytest.param("", "{}", id="empty"),
+        pytest.param("{torn", "{}", id="no JSON"),
+        pytest.param("[1]", "{}", id="no object"),
+        pytest.param({"a": 2}, '{"a": 2}', id="object"),
+        pytest.param(None, "{}", id="null"),
+    ],
+)
+def test_tool_arguments_reach_the_template_as_an_object(
+    arguments: object, expected: str, tmp_path: Path
+) -> None:
+    template = "{{ messages[0].content }}{{ messages[0].tool_calls[0].function.arguments | tojson }}"
+    folder = write_target(tmp_path / "t", template=template)
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": arguments}}
+    message: dict[str, object] = {"role": "assistant", "content": None, "tool_calls": [call]}
+    assert load_tokenizer(folder).decode(render_prompt(folder, [message])) == expected
+
+
+def test_a_null_or_empty_key_is_as_if_absent(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{{ m.content }}{{ m.tool_calls is defined }}{{ m.reasoning is defined }}{% endfor %}"
+    folder = write_target(tmp_path / "t", template=template)
+    message: dict[str, object] = {"role": "assistant", "content": "x", "reasoning": None, "tool_calls": []}
+    assert load_tokenizer(folder).decode(render_prompt(folder, [message])) == "xFalseFalse"
+
+
+def test_the_generation_prompt_follows_the_arguments(tmp_path: Path) -> None:
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'off' if deep is false else 'on' }}{% endif %}"
+    )
+    tokenizer = load_tokenizer(write_target(tmp_path / "t", template=template))
+    assert tokenizer.decode(generation_prompt_ids(tokenizer)) == "on"
+    assert tokenizer.decode(generation_prompt_ids(tokenizer, {"deep": False})) == "off"
 
 
 def test_a_template_that_refuses(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from eyas.vocab.draft_vocab import (
 )
 from eyas.vocab.params import VocabParams
 from eyas.vocab.report import vocab_report
-from tests.hand_made import END, END_THINK, THINK, profile
+from tests.hand_made import END, END_THINK, THINK, THINKING, profile
 
 
 def counts(**by_dataset: dict[int, int]) -> pl.DataFrame:
@@ -70,7 +70,7 @@ def test_an_impossible_size_names_its_key(size: int) -> None:
 
 
 def test_end_of_turn_think_markers_and_generated_special_ids_are_required() -> None:
-    thinking = profile(think_start_id=THINK, think_end_id=END_THINK, end_of_turn_ids=[END, 0])
+    thinking = profile(think=THINKING, end_of_turn_ids=[END, 0])
     assert required_ids(thinking, total_counts(counts(a={1: 1, 30: 1}))) == {0, 1, END, THINK, END_THINK}
     assert required_ids(profile(), total_counts(counts(a={30: 1}))) == {END}
 

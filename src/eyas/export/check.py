@@ -232,11 +232,11 @@ def _vocab_problems(checkpoint: Checkpoint, profile: TargetProfile) -> list[str]
         return [error.what]
     if len(vocab.t2d) != profile.vocab_size:
         return []  # its shape is named already
-    wanted = [*profile.end_of_turn_ids, profile.think_start_id, profile.think_end_id]
+    wanted = [*profile.end_of_turn_ids, *sorted(profile.think.marker_ids if profile.think else ())]
     return [
         f"the draft vocabulary lacks token {token}, an end of turn or think marker"
         for token in wanted
-        if token is not None and not vocab.t2d[token]
+        if not vocab.t2d[token]
     ]
 
 

@@ -1,68 +1,67 @@
-"""The async client: one POST per attempt, as many connections as requests in flight, no hidden retries."""
+"""The async client: asks until there is an answer, and knows whose fault it is when there is none."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Self
 
-import httpx2
-import openai
-
-from eyas import jsonl
-from eyas.errors import InputError
-from eyas.generate.failure import Kind, RowFailure, transient
-from eyas.generate.record import error_failure
-from eyas.generate.retry import backoff_s, retry_after_s
-from eyas.serving.endpoint import api_key, trusts_proxies
+from eyas.generate.dialects.base import Dialect
+from eyas.generate.endpoints import Lease
+from eyas.generate.failure import Kind, RowFailure
+from eyas.generate.pool import Pool
+from eyas.generate.record import Answer
+from eyas.generate.request import ChatRequest
+from eyas.generate.retry import Patience
+from eyas.generate.transport import Question, Transport
 from eyas.serving.params import ServerParams
 
-Result = TypeVar("Result")
+_BUSY = (429, 503)
 
-_KEEPALIVE_S = 3.0
-"""Shorter than the 5 s after which uvicorn drops idle connections: a POST must not meet a closing one."""
+OnFault = Callable[[RowFailure, str], None]
+"""Called with a failure and the URL of its endpoint."""
 
 
 @dataclass(frozen=True)
-class Reply(Generic[Result]):
-    """A read reply and what it took."""
+class Reply:
+    """What became of a request and what it took: an answer, or a failure."""
 
-    result: Result
+    answer: Answer | None
+    failure: RowFailure | None
+    url: str | None
+    """The endpoint that said so; None if none was asked."""
     attempts: int
+    """POSTs."""
     seconds: float
-    """Of the last attempt."""
+    """Of the last one."""
 
 
-class ChatClient:
-    """Async context manager over one endpoint.
+class Client:
+    """Async context manager: asks the endpoints of a pool in one dialect."""
 
-    The SDK's own retries are off: they would start a second generation while the first still runs.
-    """
-
-    def __init__(self, base_url: str, params: ServerParams, backoff_base_s: float = 1.0) -> None:
-        """`base_url` ends with /v1."""
-        self._max_attempts = params.max_attempts
+    def __init__(
+        self,
+        pool: Pool,
+        params: ServerParams,
+        dialect: Dialect,
+        *,
+        backoff_base_s: float = 1.0,
+        on_fault: OnFault | None = None,
+    ) -> None:
+        """`on_fault` is told of every failed attempt that will be tried again."""
+        self._pool = pool
+        self._params = params
+        self._dialect = dialect
         self._backoff_base_s = backoff_base_s
-        self._resume_at = 0.0
-        timeout = httpx2.Timeout(params.request_timeout_s, connect=params.connect_timeout_s, pool=None)
-        limits = httpx2.Limits(
-            max_connections=params.concurrency,
-            max_keepalive_connections=params.concurrency,
-            keepalive_expiry=_KEEPALIVE_S,
-        )
-        self._sdk = openai.AsyncOpenAI(
-            base_url=base_url,
-            api_key=api_key(),
-            max_retries=0,
-            http_client=httpx2.AsyncClient(
-                timeout=timeout, limits=limits, trust_env=trusts_proxies(base_url), follow_redirects=False
-            ),
-        )
+        self._on_fault = on_fault
+        self._transport = Transport(params)
 
     async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        self._pool.open(self._transport.is_healthy)
         return self
 
     async def __aexit__(
@@ -71,72 +70,53 @@ class ChatClient:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._sdk.close()
+        self._pool.close()
+        await self._transport.__aexit__(kind, error, traceback)
 
-    async def ask(self, body: Mapping[str, Any], read: Callable[[Any], Result]) -> Reply[Result]:
-        """POST a chat completion until `read` accepts the reply.
+    async def ask(self, request: ChatRequest) -> Reply:
+        """Ask until there is an answer, or the row has failed for good or too often.
 
         Raises:
-            RowFailure: permanent or unusable, or transient and out of attempts.
+            ServerError: the server refuses everybody; see `Transport.exchange`.
         """
-        for attempt in range(1, self._max_attempts + 1):
-            await self._wait_for_turn()
-            started = time.monotonic()
-            try:
-                result = read(await self._post(body))
-            except RowFailure as failure:
-                if failure.kind is not Kind.TRANSIENT or attempt == self._max_attempts:
-                    raise
-                await self._back_off(failure, attempt)
-            else:
-                return Reply(result, attempt, time.monotonic() - started)
-        raise AssertionError("unreachable: the last attempt returns or raises")
-
-    async def _post(self, body: Mapping[str, Any]) -> Any:
         try:
-            response = await self._sdk.post("/chat/completions", body=dict(body), cast_to=httpx2.Response)
-        except openai.APIStatusError as error:
-            raise _status_failure(error.response) from error
-        except openai.APITimeoutError as error:
-            raise transient("timeout", "no answer within server.request_timeout_s") from error
-        except openai.APIConnectionError as error:
-            cause = error.__cause__ or error
-            raise transient("connection", f"{type(cause).__name__}: {cause}") from error
-        return _json(response)
+            question = Question.of(request, self._dialect)
+        except RowFailure as error:
+            return Reply(None, error, None, 0, 0.0)
+        patience = Patience(self._params.max_attempts, self._params.give_up_after_s, self._backoff_base_s)
+        posts = 0
+        while True:
+            lease = await self._pool.lease()
+            posts += 1
+            try:
+                answer = await self._transport.exchange(lease.endpoint, question)
+                self._pool.succeeded(lease)
+                return _reply(answer, None, lease, posts)
+            except RowFailure as failure:
+                if await self._is_over(failure, lease, request.key, patience):
+                    if failure.reason == "context_length":
+                        failure.detail += f" (the prompt has {request.length} characters)"
+                    return _reply(None, failure, lease, posts)
+                if self._on_fault is not None:
+                    self._on_fault(failure, lease.endpoint.url)
+            finally:
+                self._pool.release(lease)
+            await asyncio.sleep(patience.pause_s)
 
-    async def _wait_for_turn(self) -> None:
-        """Wait until the moment that a server asked all of us for with Retry-After."""
-        await asyncio.sleep(max(0.0, self._resume_at - time.monotonic()))
-
-    async def _back_off(self, failure: RowFailure, failures: int) -> None:
-        if failure.retry_after_s is not None:
-            self._resume_at = max(self._resume_at, time.monotonic() + failure.retry_after_s)
-            return
-        await asyncio.sleep(backoff_s(failures, self._backoff_base_s))
-
-
-def _json(response: Any) -> Any:
-    """The body of a status-200 reply."""
-    body: bytes = response.content
-    if not body.strip():
-        raise transient("empty_body", "status 200 with an empty body")
-    try:
-        return jsonl.parse(body, "reply")
-    except InputError as error:
-        raise transient("not_json", error.what) from error
+    async def _is_over(self, failure: RowFailure, lease: Lease, key: str, patience: Patience) -> bool:
+        """Whether nothing more can be done for a row; finds out whose fault the failure is."""
+        if failure.kind is not Kind.TRANSIENT:
+            self._pool.succeeded(lease)  # the server did its work
+            return True
+        if failure.status in _BUSY:
+            self._pool.busy(lease, str(failure), failure.retry_after_s)
+            if failure.status == 503:  # too much to do, or about to die?
+                await self._pool.is_healthy(lease.endpoint, str(failure))
+            return patience.refused(self._pool.succeeded_at)
+        if await self._pool.blames(lease, key, str(failure)):
+            return patience.spend(failure.retry_after_s)
+        return patience.spare()
 
 
-def _status_failure(response: Any) -> RowFailure:
-    """The failure of a reply whose status is not 2xx. Error bodies come in two shapes, or as no JSON at all."""
-    try:
-        body = jsonl.parse(response.content, "reply")
-    except InputError:
-        body = None
-    error: Any = {"message": response.text[:500] or f"status {response.status_code} without a body"}
-    if isinstance(body, Mapping):
-        error = body.get("error") or body
-    if isinstance(error, Mapping):
-        error = {"message": error.get("message") or str(dict(error))}  # the status is the code
-    failure = error_failure(error, response.status_code)
-    failure.retry_after_s = retry_after_s(response.headers.get("retry-after"))
-    return failure
+def _reply(answer: Answer | None, failure: RowFailure | None, lease: Lease, posts: int) -> Reply:
+    return Reply(answer, failure, lease.endpoint.url, posts, time.monotonic() - lease.started)

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from eyas import jsonl
 from eyas.errors import GateError
 from eyas.files import atomic_directory, write_json
+from eyas.generate.history import History
+from eyas.generate.ledger import Ledger
 from eyas.generate.params import GenerateParams
-from eyas.generate.request import ChatRequest
+from eyas.generate.pending import Pending
+from eyas.generate.record import Answer
+from eyas.generate.request import ChatRequest, build, fingerprint
+from eyas.generate.server_profile import ServerProfile
 from eyas.generate.table import Prompt, PromptTable
+from eyas.hashing import digest
 from eyas.journal import Journal
-from eyas.metrics import share
 from eyas.target.spec import TargetProfile
+from eyas.turns import Message
 
-_ANSWER_FIELDS = (
+_FIELDS = (
     "reasoning",
     "content",
     "tool_calls",
@@ -27,18 +34,26 @@ _ANSWER_FIELDS = (
     "usage",
     "prompt_token_ids",
     "token_ids",
+    "flags",
     "model",
 )
+"""Fields of an answer that a row takes over."""
 
 
 @dataclass
 class Published:
-    """What was published."""
+    """What was published: every turn of the prompts is in exactly one of the first three counts."""
 
-    rows: int
-    failed: int
-    truncated: int
-    tokens: int
+    rows: int = 0
+    """Turns with an answer."""
+    failed: int = 0
+    """Turns without one, as their request or one before it failed."""
+    ended: int = 0
+    """Turns that could not be asked, as their conversation took another way than the source's (history.ENDINGS)."""
+    truncated: int = 0
+    """Answers that were cut."""
+    tokens: int = 0
+    """Generated tokens of the answers whose count is known."""
 
 
 class Responses:
@@ -51,48 +66,46 @@ class Responses:
         self._journal = journal
         self._profile = profile
         self._params = params
+        self._common = digest(fingerprint(profile, params))
+        self._looked_through: Ledger | None = None
 
-    def pending(self) -> list[ChatRequest]:
-        """Requests without an answer, each key once, in the order of the table."""
-        requests = {
-            request.key: request
-            for _, request in self._table.requests(self._profile, self._params)
-            if request.key not in self._journal
-        }
-        return list(requests.values())
+    def pending(self, *, refused: bool = False) -> Pending:
+        """The conversations that still have something to ask, after one pass over the table.
 
-    def failures(self) -> list[dict[str, Any]]:
-        """One line of errors.jsonl per prompt without an answer."""
-        return [
-            {
-                "sample_id": prompt.sample_id,
-                "dataset": prompt.dataset,
-                "request_key": request.key,
-                **_reason(error),
-            }
-            for prompt, request in self._table.requests(self._profile, self._params)
-            if request.key not in self._journal
-            for error in [self._journal.error(request.key)]
-        ]
+        `refused`: with them those whose next request a server refused for good.
+        """
+        ledger = Ledger(self._table, self._journal, self._build, ask_refused=refused)
+        pending = Pending(self._table, ledger)
+        self._looked_through = ledger
+        return pending
 
     def check(self) -> None:
-        """Whether enough prompts have an answer to go on.
+        """Whether enough turns have an answer to go on. Turns that could not be asked are no failures.
 
         Raises:
             GateError: a larger share than generate.max_failed_share has none, or the dataset has no prompt.
         """
-        failures = self.failures()
-        failed = share(len(failures), len(self._table))
-        if failed is None:
+        if not self._table.turns:
             raise GateError("the dataset has no prompts", where=self._table.dataset)
-        if failed > self._params.max_failed_share:
-            reasons = Counter(failure["reason"] for failure in failures).most_common(3)
-            raise GateError(
-                f"{len(failures)} of {len(self._table)} prompts have no answer, more than generate.max_failed_share "
-                f"{self._params.max_failed_share:g}: {', '.join(f'{reason} {n}' for reason, n in reasons)}",
-                where=failures[0]["sample_id"],
-                hint="run again: answered rows are kept, the others are asked again",
-            )
+        allowed = self._params.max_failed_share * self._table.turns
+        missing = self._ledger().missing()
+        if sum(1 for _ in islice(missing, int(allowed) + 1)) > allowed:
+            raise self._too_many_failed()
+
+    def _too_many_failed(self) -> GateError:
+        reasons: Counter[str] = Counter()
+        first = None
+        for turn in self._ledger().missing():
+            first = turn if first is None else first
+            reasons[self._failure(turn.key)["reason"]] += 1
+        assert first is not None
+        return GateError(
+            f"{reasons.total()} of {self._table.turns} turns have no answer, more than generate.max_failed_share "
+            f"{self._params.max_failed_share:g}: {', '.join(f'{reason} {n}' for reason, n in reasons.most_common(3))}",
+            where=self._table.prompt(first.row).sample_id,
+            hint="run again: answered turns are kept, the others are asked again unless the server refused them "
+            "for good; errors of single requests are in the journal",
+        )
 
     def publish(self, directory: Path) -> Published:
         """Write raw_responses.jsonl, errors.jsonl and server_profile.json, all or nothing.
@@ -101,74 +114,99 @@ class Responses:
             GateError: too many prompts have no answer.
         """
         self.check()
-        failures = self.failures()
-        servers = ServerProfile(self._params, self._profile.name)
-        published = Published(0, len(failures), 0, 0)
+        servers = ServerProfile(self._params, self._profile)
         with atomic_directory(directory) as temporary:
-            jsonl.write(temporary / "raw_responses.jsonl", self._rows(servers, published))
-            jsonl.write(temporary / "errors.jsonl", failures)
+            with (
+                (temporary / "raw_responses.jsonl").open("wb") as rows,
+                (temporary / "errors.jsonl").open("wb") as errors,
+            ):
+                published = self._write(rows, errors, servers)
             write_json(temporary / "server_profile.json", servers.to_json())
         return published
 
-    def _rows(self, servers: ServerProfile, published: Published) -> Iterator[dict[str, Any]]:
-        for prompt, request in self._table.requests(self._profile, self._params):
-            entry = self._journal.get(request.key)
+    def _write(self, rows: BinaryIO, errors: BinaryIO, servers: ServerProfile) -> Published:
+        published = Published()
+        for prompt in self._table:
+            history = History(prompt.messages)
+            for row in self._answered(prompt, history, servers):
+                rows.write(jsonl.encode(row))
+                published.rows += 1
+                published.truncated += row["finish_reason"] == "length"
+                published.tokens += _tokens(row)
+            for row in self._unanswered(prompt, history):
+                errors.write(jsonl.encode(row))
+                published.failed += history.ending is None
+                published.ended += history.ending is not None
+        return published
+
+    def _answered(self, prompt: Prompt, history: History, servers: ServerProfile) -> Iterator[dict[str, Any]]:
+        """Rows of raw_responses.jsonl; the history stands behind the last one at the end."""
+        ledger = self._ledger()
+        while not history.over:
+            key = ledger.key(prompt, history)
+            entry = self._journal.get(key)
             if entry is None:
-                continue
+                return
             servers.add(entry)
-            published.rows += 1
-            published.truncated += entry["answer"]["finish_reason"] == "length"
-            published.tokens += len(entry["answer"]["token_ids"])
-            yield _row(prompt, request, entry["answer"])
+            yield {
+                "sample_id": prompt.sample_id,
+                "turn": history.turn,
+                "dataset": prompt.dataset,
+                "prompt_hash": prompt.prompt_hash,
+                "messages": history.messages(),
+                "tools": prompt.tools,
+                **{field: entry["answer"][field] for field in _FIELDS},
+                "request_key": key,
+            }
+            history.add(Answer.from_json(entry["answer"]))
+
+    def _unanswered(self, prompt: Prompt, history: History) -> Iterator[dict[str, Any]]:
+        """Rows of errors.jsonl: why the turn that the history has come to has no answer, and those behind it."""
+        reason = None
+        for turn in range(history.turn, history.turns):
+            key = None
+            if reason is not None:
+                failure = _error(None, "earlier_turn_failed", f"turn {history.turn}: {reason}")
+            elif history.ending is not None:
+                failure = _error(history.ending.kind, history.ending.reason, history.ending.detail)
+            else:
+                key = self._ledger().key(prompt, history)
+                failure = self._failure(key)
+            reason = reason or failure["reason"]
+            yield {
+                "sample_id": prompt.sample_id,
+                "dataset": prompt.dataset,
+                "turn": turn,
+                "request_key": key,
+                **failure,
+            }
+
+    def _failure(self, key: str | None) -> dict[str, Any]:
+        """Why a request has no answer."""
+        if key is None:
+            return _error(None, "earlier_turn_failed", None)
+        entry = self._journal.error(key)
+        if entry is None:
+            return _error(None, "not_asked", None)
+        error = entry["error"]
+        return _error(error["kind"], error["reason"], error["detail"])
+
+    def _ledger(self) -> Ledger:
+        if self._looked_through is None:
+            self.pending()
+        assert self._looked_through is not None
+        return self._looked_through
+
+    def _build(self, prompt: Prompt, turn: int, messages: Sequence[Message]) -> ChatRequest:
+        tools = prompt.parsed_tools()
+        return build(prompt.sample_id, messages, self._params, self._common, turn=turn, tools=tools)
 
 
-class ServerProfile:
-    """What the servers that answered had in common: server_profile.json. Made from the answers alone."""
-
-    def __init__(self, params: GenerateParams, model: str) -> None:
-        self._head = {
-            "dialect": params.dialect,
-            "model": model,
-            "chat_template_kwargs": params.chat_template_kwargs,
-        }
-        self._versions: set[str | None] = set()
-        self._lengths: set[int | None] = set()
-        self._fields: Counter[str] = Counter()
-        self._rows = 0
-        self._surrogates = 0
-
-    def add(self, entry: dict[str, Any]) -> None:
-        self._rows += 1
-        self._versions.add(entry["server"]["version"])
-        self._lengths.add(entry["server"]["max_model_len"])
-        self._surrogates += entry["answer"]["surrogates"]
-        if entry["answer"]["reasoning_field"] is not None:
-            self._fields[entry["answer"]["reasoning_field"]] += 1
-
-    def to_json(self) -> dict[str, Any]:
-        return self._head | {
-            "versions": sorted(self._versions, key=str),
-            "max_model_lens": sorted(self._lengths, key=str),
-            "rows": self._rows,
-            "rows_with_token_ids": self._rows,  # an answer without ids never enters the journal
-            "rows_by_reasoning_field": dict(sorted(self._fields.items())),
-            "rows_with_replaced_surrogates": self._surrogates,
-        }
+def _error(kind: str | None, reason: str, detail: str | None) -> dict[str, Any]:
+    return {"kind": kind, "reason": reason, "detail": detail}
 
 
-def _row(prompt: Prompt, request: ChatRequest, answer: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "sample_id": prompt.sample_id,
-        "dataset": prompt.dataset,
-        "prompt_hash": prompt.prompt_hash,
-        "messages": prompt.messages,
-        **{field: answer[field] for field in _ANSWER_FIELDS},
-        "request_key": request.key,
-    }
-
-
-def _reason(entry: dict[str, Any] | None) -> dict[str, Any]:
-    if entry is None:
-        return {"kind": None, "reason": "not_asked", "detail": None}
-    error = entry["error"]
-    return {"kind": error["kind"], "reason": error["reason"], "detail": error["detail"]}
+def _tokens(row: dict[str, Any]) -> int:
+    if row["token_ids"] is not None:
+        return len(row["token_ids"])
+    return row["usage"]["completion_tokens"] or 0

@@ -1,4 +1,4 @@
-"""The server of a stage run, started when the first row needs it, and the datasets it answers."""
+"""The servers of a stage run, found or started when the first row needs one, and the datasets they answer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from eyas import paths
 from eyas.config import read_section
 from eyas.errors import EyasError
 from eyas.freshness import inputs_digest, read_inputs_digest
+from eyas.generate.dialects.choice import dialect
+from eyas.generate.gate import Gate
+from eyas.generate.origin import check_origins
 from eyas.generate.params import GenerateParams
 from eyas.generate.publish import Responses
+from eyas.generate.rendering import Rendering
 from eyas.generate.request import fingerprint
-from eyas.generate.run import Endpoint, Run
+from eyas.generate.run import Asking, Run, Servers
 from eyas.generate.table import PromptTable
 from eyas.hashing import digest
 from eyas.journal import Journal
-from eyas.serving.endpoint import check_model, external_base_url
+from eyas.serving.endpoint import check_models, effective_proxy, external_base_urls
 from eyas.serving.params import ServerParams
 from eyas.serving.vllm import LocalVllm
 from eyas.target.spec import TargetProfile
@@ -47,7 +51,7 @@ class Session:
         self._params = params
         self._server = server
         self._stack = ExitStack()
-        self._endpoint: Endpoint | None = None
+        self._asking: Asking | None = None
         self._started = False
 
     def __enter__(self) -> Self:
@@ -69,11 +73,10 @@ class Session:
             ServerError, JournalError, Interrupted: as in `Run.complete`.
         """
         responses = Responses(table, journal, self._profile, self._params)
-        pending = responses.pending()
-        logger.info("%s: %d of %d prompts have no answer yet", table.dataset, len(pending), len(table))
-        if pending:
-            run = Run(table.dataset, journal, self._open(), self._profile, self._params, self._server)
-            run.complete(pending, len(table))
+        pending = responses.pending(refused=self._server.ask_refused_again)
+        logger.info("%s: %d of %d turns have no answer yet", table.dataset, pending.turns, table.turns)
+        if pending.turns:
+            Run(table.dataset, journal, self._open()).complete(pending, table.turns)
         responses.check()
         return responses
 
@@ -103,18 +106,39 @@ class Session:
         with open_journal(dataset, self._profile, self._params) as journal:
             self.answer(PromptTable.read(path, dataset), journal)
 
-    def _open(self) -> Endpoint:
-        if self._endpoint is None:
-            self._endpoint = self._external() or self._local()
-        return self._endpoint
+    def _open(self) -> Asking:
+        if self._asking is None:
+            self._asking = Asking(
+                profile=self._profile,
+                params=self._params,
+                server=self._server,
+                servers=self._external() or self._local(),
+                dialect=dialect(self._params, self._profile, paths.TARGET),
+                gate=self._gate(),
+            )
+        return self._asking
 
-    def _external(self) -> Endpoint | None:
-        base_url = external_base_url()
-        if base_url is None:
+    def _gate(self) -> Gate:
+        """With models/target at hand, the gate compares prompts token by token."""
+        if not paths.TARGET.exists():
+            return Gate(self._params, self._profile)
+        rendering = Rendering(
+            paths.TARGET, self._params.chat_template_kwargs, self._profile.trust_remote_code
+        )
+        return Gate(self._params, self._profile, rendering, rendering.text)
+
+    def _external(self) -> Servers | None:
+        urls = external_base_urls()
+        if not urls:
             return None
-        return Endpoint(base_url, check_model(base_url, self._profile.name), lambda: None)
+        for url in urls:
+            if (proxy := effective_proxy(url)) is not None:
+                logger.info("%s is reached through the proxy %s", url, proxy.rpartition("@")[2])
+        models = dict(zip(urls, check_models(urls, self._profile.name), strict=True))
+        check_origins(models, self._profile)
+        return Servers(models)
 
-    def _local(self) -> Endpoint:
+    def _local(self) -> Servers:
         name = self._profile.name
         vllm = self._stack.enter_context(
             LocalVllm(
@@ -127,4 +151,5 @@ class Session:
             )
         )
         self._started = True
-        return Endpoint(vllm.base_url, check_model(vllm.base_url, name), vllm.check_alive)
+        (model,) = check_models([vllm.base_url], name)
+        return Servers({vllm.base_url: model}, vllm.check_alive)

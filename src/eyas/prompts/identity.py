@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from eyas.hashing import digest
 
 _INVISIBLE = dict.fromkeys((0xFEFF, 0x200B))  # byte order mark, zero-width space
 
 
-def prompt_hash(messages: Iterable[Mapping[str, str]]) -> str:
+def prompt_hash(messages: Iterable[Mapping[str, Any]]) -> str:
     """SHA-256 (hex) of a conversation's user turns, each normalised.
 
     Only what a user asked counts: two conversations with other system messages or answers between the same

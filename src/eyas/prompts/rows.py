@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -18,6 +18,8 @@ class SourceRow:
     """A prompt (string) or a conversation (list of messages), exactly as the source holds it."""
     task: str | None = None
     """What kind of prompt it is, where the source says so."""
+    tools: Any = None
+    """The tools that the target may call, exactly as the source holds them."""
 
 
 @dataclass(frozen=True)
@@ -45,3 +47,5 @@ class SourceRows:
 
     rows: list[SourceRow]
     rejected: list[RejectedRow]
+    unused: dict[str, int] = field(default_factory=dict)
+    """Keys that some rows have and nothing reads, with how many rows have them."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from eyas.datasets import DatasetParams
 from eyas.errors import InputError
 from eyas.prompts.identity import prompt_hash
-from eyas.prompts.normalise import Message, normalise
+from eyas.prompts.normalise import normalise
+from eyas.prompts.overlap import Taken, keys, overlap, turn_hashes
 from eyas.prompts.params import PromptsParams
-from eyas.prompts.rows import Problem, SourceRows
+from eyas.prompts.rows import Problem, SourceRow, SourceRows
 from eyas.prompts.sources import read_source
+from eyas.prompts.tools import tools_text
 from eyas.schema import PROMPTS_SCHEMA, REJECTED_PROMPTS_SCHEMA
 
 Reader = Callable[[str, DatasetParams], SourceRows]
@@ -36,6 +39,8 @@ class PromptTables:
     """Schema RejectedPrompts, sorted by sample_id."""
     unusual: dict[str, int]
     """Prompts that hold a character of UNUSUAL_CHARACTERS; those with none are absent."""
+    unused: dict[str, int]
+    """Keys of the source's rows that nothing reads, with how many rows have them."""
 
 
 def build_prompts(
@@ -47,44 +52,71 @@ def build_prompts(
     """Read, normalise and deduplicate a dataset.
 
     Within a dataset the first row of the source keeps a prompt; among training datasets the first of
-    params.yaml; an evaluation dataset keeps all of its own, and no training dataset may hold one of them.
+    params.yaml; an evaluation dataset keeps all of its own, and no training dataset may ask one of their turns.
 
     Raises:
         InputError: the source can't be read, or no prompt is left.
     """
-    read, rejected = _normalised(name, datasets[name], params, reader)
-    prompts, repeated = _first_of_each(read)
-    rejected = pl.concat([rejected, repeated])
-    taken = _taken(name, datasets, params, reader)
-    if taken is not None:
-        overlap = prompts.join(taken, on="prompt_hash", how="inner")
-        prompts = prompts.join(taken, on="prompt_hash", how="anti")
-        rejected = pl.concat([rejected, overlap.select(REJECTED_PROMPTS_SCHEMA.names())])
-    _refuse_empty(name, prompts, rejected)
-    return PromptTables(prompts.sort("sample_id"), rejected.sort("sample_id", "reason"), _unusual(prompts))
+    read = _read(name, datasets[name], params, reader)
+    prompts, repeated = _first_of_each(read.prompts)
+    rejected = [read.rejected, repeated]
+    if datasets[name].role == "train":
+        for taken in _taken(name, datasets, params, reader):
+            taken_here = overlap(prompts, taken)
+            prompts = prompts.join(taken_here, on="sample_id", how="anti")
+            rejected.append(taken_here)
+    every_rejected = pl.concat(rejected).sort("sample_id", "reason")
+    _refuse_empty(name, prompts, every_rejected)
+    table = prompts.select(PROMPTS_SCHEMA.names()).sort("sample_id")
+    return PromptTables(table, every_rejected, _unusual(table), read.unused)
 
 
-def _normalised(
-    name: str, dataset: DatasetParams, params: PromptsParams, reader: Reader
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Prompts in the order of the source, and rejected rows."""
+@dataclass(frozen=True)
+class _Read:
+    """A dataset as its source holds it."""
+
+    prompts: pl.DataFrame
+    """Schema Prompts, and `asked`: the prompt hash of every turn that is generated. In the order of the source."""
+    rejected: pl.DataFrame
+    """Schema RejectedPrompts."""
+    unused: dict[str, int]
+
+
+def _read(name: str, dataset: DatasetParams, params: PromptsParams, reader: Reader) -> _Read:
     source = reader(name, dataset)
-    prompts: list[tuple[str, str, list[Message], str, str | None]] = []
+    prompts: list[dict[str, Any]] = []
     rejected = [
         (f"{name}:{row.orig_id}", row.problem.reason, f"{row.where}: {row.problem.detail}")
         for row in source.rejected
     ]
     for row in source.rows:
         sample_id = f"{name}:{row.orig_id}"
-        messages = normalise(row.value, params)
-        if isinstance(messages, Problem):
-            rejected.append((sample_id, messages.reason, f"{row.where}: {messages.detail}"))
+        prompt = _prompt(row, dataset, params)
+        if isinstance(prompt, Problem):
+            rejected.append((sample_id, prompt.reason, f"{row.where}: {prompt.detail}"))
         else:
-            prompts.append((sample_id, name, messages, prompt_hash(messages), row.task))
-    return (
-        pl.DataFrame(prompts, schema=PROMPTS_SCHEMA, orient="row"),
+            prompts.append({"sample_id": sample_id, "dataset": name, **prompt})
+    return _Read(
+        pl.DataFrame(prompts, schema={**PROMPTS_SCHEMA, "asked": pl.List(pl.String)}),
         pl.DataFrame(rejected, schema=REJECTED_PROMPTS_SCHEMA, orient="row"),
+        source.unused,
     )
+
+
+def _prompt(row: SourceRow, dataset: DatasetParams, params: PromptsParams) -> dict[str, Any] | Problem:
+    tools = tools_text(row.tools)
+    if isinstance(tools, Problem):
+        return tools
+    messages = normalise(row.value, params, dataset.history, has_tools=tools is not None)
+    if isinstance(messages, Problem):
+        return messages
+    return {
+        "messages": messages,
+        "tools": tools,
+        "prompt_hash": prompt_hash(messages),
+        "task": row.task,
+        "asked": turn_hashes(messages),
+    }
 
 
 def _first_of_each(prompts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -101,25 +133,18 @@ def _first_of_each(prompts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def _taken(
     name: str, datasets: Mapping[str, DatasetParams], params: PromptsParams, reader: Reader
-) -> pl.DataFrame | None:
-    """Prompts that a training dataset must not hold: one row per prompt_hash with reason and detail."""
-    if datasets[name].role == "eval":
-        return None
-    evaluation = [other for other, dataset in datasets.items() if dataset.role == "eval"]
+) -> Iterator[Taken]:
+    """What a training dataset must not hold: no turn of an evaluation set, no conversation of an earlier dataset."""
     names = list(datasets)
+    evaluation = [other for other in names if datasets[other].role == "eval"]
     earlier = [other for other in names[: names.index(name)] if datasets[other].role == "train"]
-    tables = [
-        _normalised(other, datasets[other], params, reader)[0].select(
-            "prompt_hash",
-            reason=pl.lit(reason),
-            detail=pl.format("the same prompt as {}", "sample_id"),
-        )
-        for reason, others in (("overlaps_evaluation", evaluation), ("duplicate_across_datasets", earlier))
-        for other in others
-    ]
-    if not tables:
-        return None
-    return pl.concat(tables).unique("prompt_hash", keep="first", maintain_order=True)
+    for others, column, reason in (
+        (evaluation, "asked", "overlaps_evaluation"),
+        (earlier, "prompt_hash", "duplicate_across_datasets"),
+    ):
+        for other in others:
+            read = _read(other, datasets[other], params, reader).prompts
+            yield Taken(column, keys(read, column).rename({"sample_id": "owner"}), reason)
 
 
 def _refuse_empty(name: str, prompts: pl.DataFrame, rejected: pl.DataFrame) -> None:

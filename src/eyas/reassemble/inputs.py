@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from eyas import paths
-from eyas.errors import ArtifactError
-from eyas.schema import Validated
-from eyas.tables import TEMPLATE_KWARGS, read_note, read_table
+from eyas.errors import ArtifactError, ConfigError
+from eyas.schema import Validated, columns_of
+from eyas.tables import TEMPLATE_KWARGS, read_note
+
+PIECE_ROWS = 4096
+"""Rows that are in memory at once where rows are looked at one by one."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +24,18 @@ class ValidatedTable:
     """The valid responses of one dataset."""
 
     dataset: str
-    rows: pl.DataFrame
-    """Schema Validated."""
+    path: Path
+    """A Parquet file of schema Validated, or a folder of them with `origin` and `refused` (reassemble.text)."""
     template_kwargs: dict[str, Any]
     """Template arguments that the server rendered the prompts with."""
+
+    def rows(self) -> pl.LazyFrame:
+        """All rows in their order, not yet read."""
+        return pl.scan_parquet(self.path / "*.parquet" if self.path.is_dir() else self.path)
+
+    def at(self, path: Path) -> ValidatedTable:
+        """The same dataset in another place."""
+        return replace(self, path=path)
 
 
 def check_tables(datasets: Iterable[str]) -> None:
@@ -43,18 +55,42 @@ def check_tables(datasets: Iterable[str]) -> None:
         )
 
 
-def read_validated(dataset: str) -> ValidatedTable:
-    """Read one table.
+def check_weights(weights: Iterable[str], datasets: Iterable[str]) -> None:
+    """Every weight is one of a dataset.
 
     Raises:
-        ArtifactError: it breaks its schema, or does not say how its prompts were rendered.
+        ConfigError: there is no dataset of that name.
+    """
+    if unknown := sorted(set(weights) - set(datasets)):
+        raise ConfigError(
+            f"`reassemble.weights.{unknown[0]}`: there is no such dataset",
+            where=str(paths.PARAMS),
+            hint=f"datasets: {', '.join(datasets)}",
+        )
+
+
+def scan_validated(dataset: str) -> ValidatedTable:
+    """Open one table.
+
+    Raises:
+        ArtifactError: it is no Parquet file, has other columns, or does not say how its prompts were rendered.
     """
     path = paths.validated(dataset)
+    hint = f"dvc repro -f validate@{dataset}"
     note = read_note(path, TEMPLATE_KWARGS)
     if note is None:
+        raise ArtifactError(f"the table has no note `{TEMPLATE_KWARGS}`", where=str(path), hint=hint)
+    found = pl.read_parquet_schema(path)
+    if found != columns_of(Validated):
+        different = sorted({name for name, _ in set(found.items()) ^ set(columns_of(Validated).items())})
         raise ArtifactError(
-            f"the table has no note `{TEMPLATE_KWARGS}`",
+            f"not a Validated table: {', '.join(different) or 'order of columns'} differ",
             where=str(path),
-            hint=f"dvc repro -f validate@{dataset}",
+            hint=hint,
         )
-    return ValidatedTable(dataset, read_table(path, Validated), json.loads(note))
+    return ValidatedTable(dataset, path, json.loads(note))
+
+
+def pieces(rows: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """The rows in their order, a few thousand at a time."""
+    yield from rows.collect_batches(chunk_size=PIECE_ROWS, maintain_order=True, engine="streaming")

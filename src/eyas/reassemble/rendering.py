@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -9,8 +11,10 @@ from typing import Any
 
 import polars as pl
 
-from eyas.errors import GateError
-from eyas.target.template import load_tokenizer, render_prompt
+from eyas.errors import GateError, InputError
+from eyas.target.template import load_tokenizer, render_text
+
+COLUMNS = ("sample_id", "turn", "messages", "tools", "prompt_token_ids")
 
 
 @dataclass(frozen=True)
@@ -26,23 +30,63 @@ class Mismatch:
     """None where the local rendering ends first."""
 
 
-def mismatches(
-    rows: pl.DataFrame, target: Path, template_kwargs: dict[str, Any], *, trust_remote_code: bool = False
-) -> list[Mismatch]:
-    """Prompts whose local rendering is not, id by id, what the server reports as prompt_token_ids."""
-    found: list[Mismatch] = []
-    for sample_id, messages, server_ids in rows.select(
-        "sample_id", "messages", "prompt_token_ids"
-    ).iter_rows():
-        local_ids = render_prompt(target, messages, template_kwargs, trust_remote_code=trust_remote_code)
-        if local_ids != server_ids:
-            found.append(_first_difference(sample_id, server_ids, local_ids))
-    return found
+class Renderer:
+    """Renders prompts as the server of one dataset does, many at a time."""
+
+    def __init__(
+        self, target: Path, template_kwargs: dict[str, Any], *, trust_remote_code: bool = False
+    ) -> None:
+        self.tokenizer = load_tokenizer(target, trust_remote_code=trust_remote_code)
+        self._template_kwargs = template_kwargs
+
+    def render(self, rows: pl.DataFrame) -> list[list[int]]:
+        """Prompt ids of rows with the columns sample_id, messages and tools.
+
+        Raises:
+            InputError: the template refuses the messages of a row; names it.
+        """
+        return self._encode(
+            [self._text(*row) for row in rows.select("sample_id", "messages", "tools").iter_rows()]
+        )
+
+    def _text(self, sample_id: str, messages: list[dict[str, Any]], tools: str | None) -> str:
+        try:
+            return render_text(
+                self.tokenizer,
+                messages,
+                generation_prompt=True,
+                template_kwargs=self._template_kwargs,
+                tools=json.loads(tools) if tools else None,
+            )
+        except InputError as error:
+            raise InputError(error.what, where=sample_id, hint=error.hint) from error
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        """Special tokens in the texts recognised, none added: what target.template.encode does, without offsets."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None or not texts:
+            return [list(self.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+        return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-def refuse_mismatches(
-    found: list[Mismatch], checked: int, target: Path, *, trust_remote_code: bool = False
-) -> None:
+def mismatches(rows: Iterable[pl.DataFrame], renderer: Renderer) -> Iterator[Mismatch]:
+    """Prompts whose local rendering is not, id by id, what the server reports as prompt_token_ids.
+
+    `rows` in pieces, with the columns COLUMNS; rows without ids are passed over.
+    """
+    for piece in rows:
+        given = piece.filter(pl.col("prompt_token_ids").is_not_null())
+        rendered = pl.Series("local", renderer.render(given), dtype=pl.List(pl.Int32))
+        for sample_id, server_ids, local_ids in (
+            given.with_columns(rendered)
+            .filter(pl.col("local") != pl.col("prompt_token_ids"))
+            .select("sample_id", "prompt_token_ids", "local")
+            .iter_rows()
+        ):
+            yield _first_difference(sample_id, server_ids, local_ids)
+
+
+def refuse_mismatches(found: list[Mismatch], checked: int, tokenizer: Any) -> None:
     """No prompt may differ: hidden states would be computed for other tokens than the target answered to.
 
     Raises:
@@ -51,15 +95,12 @@ def refuse_mismatches(
     if not found:
         return
     first = found[0]
-    server, local = (
-        _named(token_id, target, trust_remote_code=trust_remote_code)
-        for token_id in (first.server_id, first.local_id)
-    )
+    server, local = (_named(token_id, tokenizer) for token_id in (first.server_id, first.local_id))
     raise GateError(
         f"{len(found)} of {checked} prompts are rendered differently by the server: the first differs at token "
         f"{first.position}, server {server}, here {local}",
         where=first.sample_id,
-        hint=f"the server must serve {target} with its own chat template, and no other default system message",
+        hint="the server must serve models/target with its own chat template, and no other default system message",
     )
 
 
@@ -69,8 +110,7 @@ def _first_difference(sample_id: str, server_ids: list[int], local_ids: list[int
     return Mismatch(sample_id, position, server_id, local_id)
 
 
-def _named(token_id: int | None, target: Path, *, trust_remote_code: bool) -> str:
+def _named(token_id: int | None, tokenizer: Any) -> str:
     if token_id is None:
         return "nothing (its prompt ends)"
-    tokenizer = load_tokenizer(target, trust_remote_code=trust_remote_code)
     return f"{token_id} {tokenizer.convert_ids_to_tokens(token_id)!r}"

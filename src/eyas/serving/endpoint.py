@@ -1,10 +1,13 @@
-"""A running server as a client sees it: address and key from the environment, model check, metrics."""
+"""A running server as a client sees it: addresses and key from the environment, proxies, model check, metrics."""
 
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
+import urllib.request
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eyas.errors import ServerError
 
+logger = logging.getLogger(__name__)
+
 _TIMEOUT_S = 30.0
+_NO_MODEL_LIST = (404, 405, 500, 501)
+"""What servers without a model list answer; `transformers serve` says 500."""
+_PRIVATE_DOMAINS = (".localhost", ".local", ".internal", ".home.arpa")
+"""Never names of the internet: RFC 6761, 6762, 8375, and the domain that ICANN keeps for private use."""
 _REPLICA_LABELS = ("engine", "model_name")
 
 
@@ -26,16 +35,45 @@ class ModelInfo:
     """Context length in tokens, None if the server does not say."""
     version: str | None
     """Version of the server, None if it does not say."""
+    root: str | None = None
+    """Hub id or path from which it loaded the model, None if it does not say."""
+
+
+def external_base_urls() -> list[str]:
+    """The URLs of OPENAI_BASE_URL, separated by commas, without final slashes; none: a server is to be started.
+
+    Raises:
+        ServerError: one is no http(s) URL, or is named twice.
+    """
+    urls = [
+        url for part in os.environ.get("OPENAI_BASE_URL", "").split(",") if (url := part.strip().rstrip("/"))
+    ]
+    for url in urls:
+        if not url.startswith(("http://", "https://")):
+            raise ServerError(
+                "OPENAI_BASE_URL is not an http(s) URL",
+                where=url,
+                hint="for example http://127.0.0.1:8000/v1",
+            )
+        if urls.count(url) > 1:
+            raise ServerError("OPENAI_BASE_URL names a server twice", where=url)
+    return urls
 
 
 def external_base_url() -> str | None:
-    """OPENAI_BASE_URL without a final slash; None means that a server is to be started."""
-    url = os.environ.get("OPENAI_BASE_URL", "").strip().rstrip("/")
-    if url and not url.startswith(("http://", "https://")):
+    """The URL of OPENAI_BASE_URL, for what needs exactly one server; None: a server is to be started.
+
+    Raises:
+        ServerError: it is no http(s) URL, or there are several.
+    """
+    urls = external_base_urls()
+    if len(urls) > 1:
         raise ServerError(
-            "OPENAI_BASE_URL is not an http(s) URL", where=url, hint="for example http://127.0.0.1:8000/v1"
+            f"OPENAI_BASE_URL holds {len(urls)} URLs, but this stage works with a single server",
+            where=", ".join(urls),
+            hint="several servers serve the generate stage only; set OPENAI_BASE_URL to one of them",
         )
-    return url or None
+    return urls[0] if urls else None
 
 
 def api_key() -> str:
@@ -44,36 +82,83 @@ def api_key() -> str:
 
 
 def trusts_proxies(base_url: str) -> bool:
-    """Whether HTTP(S)_PROXY may apply: never to this machine or a private address.
+    """Whether HTTP(S)_PROXY may apply: never to this machine, a private address or a name of a local network.
 
     Proxy variables meant for the internet hijack cluster addresses, and CIDR entries of no_proxy are ignored.
     """
     host = httpx2.URL(base_url).host
     try:
-        return not ipaddress.ip_address(host).is_private
+        return ipaddress.ip_address(host).is_global
     except ValueError:
-        return host != "localhost"
+        return "." in host and not host.endswith(_PRIVATE_DOMAINS)
+
+
+def effective_proxy(url: str) -> str | None:
+    """The proxy that the environment sets for this URL, None if it is reached directly."""
+    if not trusts_proxies(url):
+        return None
+    target = httpx2.URL(url)
+    if urllib.request.proxy_bypass(target.host):
+        return None
+    proxies = urllib.request.getproxies()
+    return proxies.get(target.scheme) or proxies.get("all")
+
+
+def server_root(base_url: str) -> str:
+    """The address in front of /v1, where /health, /version and /metrics are."""
+    return base_url.rstrip("/").removesuffix("/v1")
+
+
+def check_models(base_urls: Sequence[str], expected_name: str) -> list[ModelInfo]:
+    """Check several servers; what they serve must be the same. Versions may differ, with a warning.
+
+    Raises:
+        ServerError: as `check_model`, or the context lengths differ.
+    """
+    models = [check_model(url, expected_name) for url in base_urls]
+    lengths = {model.max_model_len for model in models}
+    if len(lengths) > 1:
+        raise ServerError(
+            f"the servers have different context lengths, {_listed(base_urls, [m.max_model_len for m in models])}",
+            where="OPENAI_BASE_URL",
+            hint="start all of them with the same --max-model-len: which one answers must not matter",
+        )
+    if len({model.version for model in models}) > 1:
+        logger.warning(
+            "the servers have different versions, %s", _listed(base_urls, [m.version for m in models])
+        )
+    return models
 
 
 def check_model(base_url: str, expected_name: str) -> ModelInfo:
-    """Ask a server for its models and find ours.
+    """Ask a server for its models and find ours. One that is healthy and has no model list is taken at its word.
 
     Raises:
         ServerError: the server can't be reached, is no OpenAI-compatible server, or serves other models.
     """
-    reply = _get(f"{base_url}/models")
+    url = f"{base_url}/models"
+    reply = _request(url)
+    if reply.status_code in _NO_MODEL_LIST and _request(f"{server_root(base_url)}/health").is_success:
+        logger.warning("%s: no model list; the model's name is checked in the answers", base_url)
+        return ModelInfo(expected_name, None, _version(base_url))
+    _refuse_status(reply, url)
     try:
         models: dict[str, dict[str, Any]] = {model["id"]: model for model in reply.json()["data"]}
     except (ValueError, KeyError, TypeError) as error:
-        raise ServerError("the server's model list can't be read", where=f"{base_url}/models") from error
+        raise ServerError("the server's model list can't be read", where=url) from error
     if expected_name not in models:
         raise ServerError(
             f"the server serves {', '.join(sorted(models)) or 'nothing'}, not {expected_name}",
             where=base_url,
             hint=f"start it with --served-model-name {expected_name}, or correct `target` in params.yaml",
         )
-    length = models[expected_name].get("max_model_len")
-    return ModelInfo(expected_name, length if isinstance(length, int) else None, _version(base_url))
+    length, root = (models[expected_name].get(key) for key in ("max_model_len", "root"))
+    return ModelInfo(
+        expected_name,
+        length if isinstance(length, int) else None,
+        _version(base_url),
+        root if isinstance(root, str) else None,
+    )
 
 
 def read_metrics(base_url: str) -> dict[str, float]:
@@ -85,7 +170,7 @@ def read_metrics(base_url: str) -> dict[str, float]:
         ServerError: the server can't be reached or has no /metrics.
     """
     values: dict[str, float] = defaultdict(float)
-    for family in text_string_to_metric_families(_get(f"{_server_root(base_url)}/metrics").text):
+    for family in text_string_to_metric_families(_get(f"{server_root(base_url)}/metrics").text):
         for sample in family.samples:
             labels = [
                 f'{key}="{sample.labels[key]}"' for key in sorted(sample.labels) if key not in _REPLICA_LABELS
@@ -95,27 +180,39 @@ def read_metrics(base_url: str) -> dict[str, float]:
 
 
 def _version(base_url: str) -> str | None:
-    try:
-        version = _get(f"{_server_root(base_url)}/version").json()["version"]
-    except (ServerError, ValueError, KeyError, TypeError):
-        return None
-    return str(version)
+    """vLLM says it under /version, SGLang under /server_info."""
+    for page in ("version", "server_info"):
+        try:
+            return str(_get(f"{server_root(base_url)}/{page}").json()["version"])
+        except (ServerError, ValueError, KeyError, TypeError):
+            continue
+    return None
 
 
-def _server_root(base_url: str) -> str:
-    return base_url.rstrip("/").removesuffix("/v1")
+def _listed(urls: Sequence[str], values: Sequence[object]) -> str:
+    return ", ".join(f"{url}: {value}" for url, value in zip(urls, values, strict=True))
 
 
 def _get(url: str) -> httpx2.Response:
+    reply = _request(url)
+    _refuse_status(reply, url)
+    return reply
+
+
+def _request(url: str) -> httpx2.Response:
     headers = {"Authorization": f"Bearer {api_key()}"}
     try:
-        reply = httpx2.get(url, headers=headers, timeout=_TIMEOUT_S, trust_env=trusts_proxies(url))
+        return httpx2.get(url, headers=headers, timeout=_TIMEOUT_S, trust_env=trusts_proxies(url))
     except httpx2.HTTPError as error:
         raise ServerError(
             f"the server can't be reached: {error or type(error).__name__}",
             where=url,
             hint="check that it runs and that OPENAI_BASE_URL is right",
         ) from error
-    if not reply.is_success:
-        raise ServerError(f"the server answered with status {reply.status_code}", where=url)
-    return reply
+
+
+def _refuse_status(reply: httpx2.Response, url: str) -> None:
+    if reply.is_success:
+        return
+    hint = "check OPENAI_API_KEY" if reply.status_code in (401, 403) else None
+    raise ServerError(f"the server answered with status {reply.status_code}", where=url, hint=hint)

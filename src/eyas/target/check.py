@@ -13,6 +13,7 @@ from eyas.errors import GateError
 from eyas.target.model import TargetHead, capture, load_target
 from eyas.target.spec import TargetProfile
 from eyas.target.template import encode, load_tokenizer, render_prompt, render_text
+from eyas.target.think import opens_thinking, prompt_tail
 
 HARD_STRINGS = (
     "plain words, and a full stop.",
@@ -53,6 +54,7 @@ def check_target(directory: Path, profile: TargetProfile) -> Answer:
     tokenizer = load_tokenizer(directory.resolve(), trust_remote_code=profile.trust_remote_code)
     check_round_trips(tokenizer)
     check_template(tokenizer, profile)
+    check_modes(tokenizer, profile)
     model = load_target(directory, profile.dtype, trust_remote_code=profile.trust_remote_code)
     prompt = render_prompt(
         directory.resolve(),
@@ -104,6 +106,29 @@ def check_template(tokenizer: Any, profile: TargetProfile) -> None:
     stray = [token for token in profile.end_of_turn_ids if not 0 <= token < profile.vocab_size]
     if not profile.end_of_turn_ids or stray:
         raise GateError(f"end-of-turn ids {profile.end_of_turn_ids} are not tokens of the target")
+
+
+def check_modes(tokenizer: Any, profile: TargetProfile) -> None:
+    """With thinking on and off, prompts must end as the think format says, and open the thinking only where it says so.
+
+    Raises:
+        GateError: shows the end of the prompt and what was expected.
+    """
+    think = profile.think
+    if think is None:
+        return
+    for kwargs in ({}, think.on_kwargs, think.off_kwargs or {}):
+        question = [{"role": "user", "content": QUESTION}]
+        text = render_text(tokenizer, question, generation_prompt=True, template_kwargs=kwargs)
+        ids, tail = encode(tokenizer, text), prompt_tail(profile, kwargs)
+        opens = text.rstrip().endswith(think.start)
+        if ids[-len(tail) :] != tail or opens_thinking(think, ids) != opens:
+            raise GateError(
+                f"with chat_template_kwargs {kwargs} the prompt ends with {ids[-len(tail) - 2 :]}, "
+                f"{'inside' if opens else 'outside'} thinking; think format {think.family} expects {tail}",
+                where=str(tokenizer.name_or_path),
+                hint="marker and generation prompt merge into one token, or the format is wrong: set `target.think_format`",
+            )
 
 
 @torch.inference_mode()

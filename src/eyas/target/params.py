@@ -25,6 +25,9 @@ class TargetParams:
     """float32, bfloat16 or float16: how the target is served, and how its states are extracted."""
     aux_layer_ids: list[int] | None = None
     """Hugging Face `hidden_states` indices, ascending; null for {2, N//2, N-3}."""
+    think_format: str | None = None
+    """How turns are written: null finds it, a family of think_formats, the path of a .yaml file, or none. DVC does not
+    watch such a file: after changing it run `dvc repro -f target`."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model. Off unless the model can't be loaded without it."""
 

@@ -10,10 +10,10 @@ from eyas.errors import ConfigError, InputError
 from eyas.hashing import digest, files_digest
 from eyas.target import layers
 from eyas.target.bring import Origin
+from eyas.target.formats import TurnFormat, resolve_format
 from eyas.target.params import TargetParams
 from eyas.target.spec import TargetProfile
-from eyas.target.template import generation_prompt_ids, load_tokenizer, special_ids, template_end_of_turn_id
-from eyas.target.think import resolve_think
+from eyas.target.template import generation_prompt_ids, load_tokenizer, special_ids
 
 
 def build_profile(directory: Path, origin: Origin, params: TargetParams) -> TargetProfile:
@@ -25,7 +25,7 @@ def build_profile(directory: Path, origin: Origin, params: TargetParams) -> Targ
     """
     config = _text_config(directory, params)
     tokenizer = load_tokenizer(directory.resolve(), trust_remote_code=params.trust_remote_code)
-    think = resolve_think(tokenizer)
+    turns = resolve_format(tokenizer, params.think_format)
     num_layers = _size(config, "num_hidden_layers", directory)
     heads = _size(config, "num_attention_heads", directory)
     rope = _rope(config)
@@ -53,13 +53,14 @@ def build_profile(directory: Path, origin: Origin, params: TargetParams) -> Targ
         aux_layer_ids=_aux_layers(params, num_layers),
         bos_token_id=tokenizer.bos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        end_of_turn_ids=_end_of_turn_ids(directory, config, tokenizer),
+        end_of_turn_ids=_end_of_turn_ids(directory, config, tokenizer, turns),
         special_ids=special_ids(tokenizer),
-        think_start_id=think.start_id,
-        think_end_id=think.end_id,
+        think=turns.think,
         generation_prompt_ids=generation_prompt_ids(tokenizer),
         chat_template_digest=digest(tokenizer.chat_template),
         trust_remote_code=params.trust_remote_code,
+        family=turns.family,
+        tools=turns.tools,
     )
 
 
@@ -118,13 +119,13 @@ def _aux_layers(params: TargetParams, num_layers: int) -> list[int]:
     return list(params.aux_layer_ids)
 
 
-def _end_of_turn_ids(directory: Path, config: Any, tokenizer: Any) -> list[int]:
-    """Eos ids of the generation config (else the config, else the tokenizer) and the template's end of turn."""
+def _end_of_turn_ids(directory: Path, config: Any, tokenizer: Any, turns: TurnFormat) -> list[int]:
+    """Eos ids of the generation config (else the config, else the tokenizer), and those of the turn format."""
     path = directory / "generation_config.json"
     eos = json.loads(path.read_bytes()).get("eos_token_id") if path.exists() else None
     for fallback in (getattr(config, "eos_token_id", None), tokenizer.eos_token_id):
         eos = fallback if eos is None else eos
-    found = [*(eos if isinstance(eos, list) else [eos]), template_end_of_turn_id(tokenizer)]
+    found = [*(eos if isinstance(eos, list) else [eos]), *turns.end_of_turn_ids]
     ids = {int(token) for token in found if token is not None}
     if not ids:
         raise InputError(
@@ -132,4 +133,19 @@ def _end_of_turn_ids(directory: Path, config: Any, tokenizer: Any) -> list[int]:
             where=str(directory),
             hint="set eos_token_id in generation_config.json",
         )
+    inside = sorted(ids & _ids_within_turns(turns))
+    if inside:
+        raise InputError(
+            f"end-of-turn id {inside[0]} ({tokenizer.decode(inside[:1])!r}) also stands within turns of the family "
+            f"{turns.family}, where a server would stop",
+            where=str(path if path.exists() else directory / "config.json"),
+            hint="correct eos_token_id",
+        )
     return sorted(ids)
+
+
+def _ids_within_turns(turns: TurnFormat) -> set[int]:
+    think, tools = turns.think, turns.tools
+    sections = [] if think is None else [think.start_ids, think.end_ids, *think.implicit_end_ids]
+    sections += [] if tools is None else [*tools.start_ids]
+    return {token for ids in sections for token in ids}

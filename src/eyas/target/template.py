@@ -5,6 +5,7 @@ Only prompts are rendered: a finished turn is what the target generated, never a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -49,15 +50,20 @@ def render_prompt(
     messages: Sequence[Mapping[str, Any]],
     template_kwargs: Mapping[str, Any] | None = None,
     *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
     trust_remote_code: bool = False,
 ) -> list[int]:
     """Ids of a conversation that ends with the generation prompt, as a server renders it.
+
+    Messages and tools as in a request to an OpenAI-compatible server; `reasoning` and `reasoning_content` are one.
 
     Raises:
         InputError: the template refuses the messages, or there is no template.
     """
     tokenizer = load_tokenizer(Path(tokenizer_dir), trust_remote_code=trust_remote_code)
-    text = render_text(tokenizer, messages, generation_prompt=True, template_kwargs=template_kwargs)
+    text = render_text(
+        tokenizer, messages, generation_prompt=True, template_kwargs=template_kwargs, tools=tools
+    )
     return encode(tokenizer, text)
 
 
@@ -67,6 +73,7 @@ def render_text(
     *,
     generation_prompt: bool,
     template_kwargs: Mapping[str, Any] | None = None,
+    tools: Sequence[Mapping[str, Any]] | None = None,
 ) -> str:
     """The text that the chat template makes of a conversation.
 
@@ -83,7 +90,8 @@ def render_text(
         )
     try:
         rendered = tokenizer.apply_chat_template(
-            [dict(message) for message in messages],
+            [_for_template(message) for message in messages],
+            tools=[dict(tool) for tool in tools] if tools else None,
             tokenize=False,
             add_generation_prompt=generation_prompt,
             **(template_kwargs or {}),
@@ -100,15 +108,15 @@ def encode(tokenizer: Any, text: str) -> list[int]:
     return [int(token) for token in tokenizer(text, add_special_tokens=False)["input_ids"]]
 
 
-def generation_prompt_ids(tokenizer: Any) -> list[int]:
+def generation_prompt(tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> str:
     """What the template appends to ask for an answer.
 
     Raises:
         InputError: the rendering with it does not continue the rendering without it.
     """
     messages = [{"role": "user", "content": "Hello"}]
-    before = render_text(tokenizer, messages, generation_prompt=False)
-    after = render_text(tokenizer, messages, generation_prompt=True)
+    before = render_text(tokenizer, messages, generation_prompt=False, template_kwargs=template_kwargs)
+    after = render_text(tokenizer, messages, generation_prompt=True, template_kwargs=template_kwargs)
     appended = after.removeprefix(before)
     if not after.startswith(before) or not appended:
         raise InputError(
@@ -116,7 +124,12 @@ def generation_prompt_ids(tokenizer: Any) -> list[int]:
             where=str(tokenizer.name_or_path),
             hint="the template must support add_generation_prompt",
         )
-    return encode(tokenizer, appended)
+    return appended
+
+
+def generation_prompt_ids(tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> list[int]:
+    """The ids of `generation_prompt`: with these arguments, every prompt ends with them."""
+    return encode(tokenizer, generation_prompt(tokenizer, template_kwargs))
 
 
 def template_end_of_turn_id(tokenizer: Any) -> int | None:
@@ -138,3 +151,28 @@ def template_end_of_turn_id(tokenizer: Any) -> int | None:
 def special_ids(tokenizer: Any) -> list[int]:
     """All special and added ids, ascending."""
     return sorted({*map(int, tokenizer.all_special_ids), *map(int, tokenizer.get_added_vocab().values())})
+
+
+def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as servers hand it to the template: thinking under both of its names, parsed tool arguments."""
+    found = {key: value for key, value in message.items() if value is not None and value != []}
+    found.setdefault("content", "")
+    thinking = found.get("reasoning", found.get("reasoning_content"))
+    if found.get("role") == "assistant" and thinking is not None:
+        found["reasoning"] = found["reasoning_content"] = thinking
+    if "tool_calls" in found:
+        found["tool_calls"] = [_parsed_call(call) for call in found["tool_calls"]]
+    return found
+
+
+def _parsed_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as an object, empty if they are no JSON object: what vLLM and SGLang make of their text."""
+    function = dict(call["function"])
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            arguments = {}
+    function["arguments"] = arguments if isinstance(arguments, dict) else {}
+    return {**call, "function": function}

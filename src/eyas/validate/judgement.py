@@ -1,128 +1,135 @@
-"""Judging the responses of one dataset: the set rule, then row by row, then the shares."""
+"""Judging responses row by row: valid, or in quarantine under the rules that they break."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from eyas.errors import GateError
-from eyas.metrics import share
-from eyas.schema import Quarantined, Validated, columns_of
+from eyas.schema import Validated, check, columns_of
 from eyas.target.spec import TargetProfile
-from eyas.validate.params import ValidateParams
-from eyas.validate.rules import Rule, ends_its_turn
+from eyas.tokenkinds import FRONT
+from eyas.validate.flags import calls_tools, is_blank, with_flags
+from eyas.validate.responses import LINE_SCHEMA
+from eyas.validate.rule import Rule
+from eyas.validate.rules import ends_its_turn
+from eyas.validate.shape import with_shape
+from eyas.validate.turns import KEY
 
-EXAMPLES = 3
-"""Sample ids shown for each problem."""
+LEDGER_SCHEMA = pl.Schema(
+    {
+        "sample_id": pl.String(),
+        "turn": pl.Int32(),
+        "rule": pl.String(),
+        "value": pl.String(),
+        "rules": pl.List(pl.String()),
+        "flags": pl.List(pl.String()),
+        "finish_reason": pl.String(),
+        "truncated": pl.Boolean(),
+        "has_ids": pl.Boolean(),
+        "has_usage": pl.Boolean(),
+        "has_reasoning": pl.Boolean(),
+        "prompt_tokens": pl.Int64(),
+        "generated_tokens": pl.Int64(),
+        "reasoning_tokens": pl.Int64(),
+        "offset": pl.Int64(),
+        "size": pl.Int64(),
+    }
+)
+"""One row per response, in the order of the file: what the set rule, the gates and the report need.
+
+`rule` is the first broken rule and `value` what was seen, both null on valid rows; `rules` are all broken rules.
+Counts are of the ids where there are any, else of usage; null if neither says.
+"""
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """Every response is in exactly one of the two tables."""
+class Judged:
+    """A batch of responses after judgement."""
 
     validated: pl.DataFrame
-    """Schema Validated, sorted by sample_id."""
-    quarantined: pl.DataFrame
-    """Schema Quarantined, sorted by sample_id."""
+    """Schema Validated: the rows that break no rule."""
+    ledger: pl.DataFrame
+    """LEDGER_SCHEMA, all rows."""
+    sample: pl.DataFrame
+    """Valid rows whose texts can be compared with their ids; columns of SAMPLE."""
 
 
-def check_set(prompts: pl.Series, answered: pl.Series, failed: pl.Series) -> None:
-    """Inputs = answers + failures, each sample_id once: nothing is lost and nothing is there twice.
+SAMPLE = [
+    *KEY,
+    "prompt_hash",
+    "token_ids",
+    "reasoning",
+    "content",
+    "thinking_from",
+    "thinking_to",
+    "answer_from",
+]
+"""What comparing texts with ids needs of a row."""
 
-    Raises:
-        GateError: naming what is missing, foreign or repeated, with examples.
-    """
-    outcomes = pl.concat([answered, failed])
-    problems = {
-        "have neither an answer nor an error": prompts.filter(~prompts.is_in(outcomes.implode())),
-        "are not in the prompt table": outcomes.filter(~outcomes.is_in(prompts.implode())),
-        "have more than one outcome": outcomes.filter(outcomes.is_duplicated()).unique(),
-    }
-    found = [f"{len(ids)} samples {what} ({_examples(ids)})" for what, ids in problems.items() if len(ids)]
-    if found:
-        raise GateError(
-            f"prompts and responses do not match: {'; '.join(found)}",
-            hint="`dvc repro generate` asks what is missing; answers that exist are not asked again",
-        )
+_PLACE = "place"
 
 
 def judge(
-    responses: pl.DataFrame, prompts: pl.DataFrame, rules: list[Rule], profile: TargetProfile
-) -> Judgement:
-    """Apply the rules to every response; the first broken rule sends the whole row to quarantine.
+    responses: pl.DataFrame,
+    asked: pl.DataFrame,
+    rules: Sequence[Rule],
+    profile: TargetProfile,
+    *,
+    sample: int = 0,
+) -> Judged:
+    """Apply the rules to a batch of responses.
 
-    `responses` has the columns of schema.Responses and `row`; `prompts` those of schema.Prompts.
+    `responses` has the columns of schema.Responses and responses.LINE_SCHEMA, `asked` is made by turns.asked_of.
+    `sample`: so many rows to compare, those of the smallest prompt hashes.
     """
-    asked = prompts.select("sample_id", "task", asked_hash="prompt_hash", asked="messages")
-    judged = responses.join(asked, on="sample_id", how="left", maintain_order="left").with_columns(
-        broken=_first_broken([_prompt_changed(), *rules]), truncated=~ends_its_turn(profile)
+    rows = responses.join(asked, on="sample_id", how="left", maintain_order="left")
+    rows = with_flags(with_shape(rows, profile), profile.think)
+    rows = rows.with_columns(truncated=~ends_its_turn(profile).fill_null(value=False)).with_row_index(_PLACE)
+    broken = _broken(rows, rules)
+    valid = rows if broken.is_empty() else rows.join(broken, on=_PLACE, how="anti", maintain_order="left")
+    validated = valid.select(columns_of(Validated).names())
+    check(Validated, validated, "validated rows")
+    return Judged(validated, _ledger(rows, broken), _comparable(valid).head(sample))
+
+
+def _broken(rows: pl.DataFrame, rules: Sequence[Rule]) -> pl.DataFrame:
+    """The rows that break a rule: their place, `rule`, `value`, `rules`."""
+    fails = rows.select(rule.fails.fill_null(value=False).alias(rule.name) for rule in rules)
+    places = fails.select(pl.any_horizontal(pl.all())).to_series().arg_true()
+    names = pl.concat_list(pl.when(pl.col(rule.name)).then(pl.lit(rule.name)) for rule in rules)
+    found = fails[places].select(rules=names.list.drop_nulls())
+    # values are made for these rows only: most cost a text for each row
+    details = rows[places].hstack(found).with_columns(rule=pl.col("rules").list.first())
+    value = pl.coalesce(
+        pl.when(pl.col("rule") == rule.name).then(rule.value.fill_null("null")) for rule in rules
     )
-    validated = judged.filter(pl.col("broken").is_null())
-    quarantined = judged.filter(pl.col("broken").is_not_null()).unnest("broken")
-    return Judgement(
-        validated.select(columns_of(Validated).names()).sort("sample_id"),
-        quarantined.select(columns_of(Quarantined).names()).sort("sample_id"),
+    return details.select(_PLACE, "rule", "rules", value=value)
+
+
+def _ledger(rows: pl.DataFrame, broken: pl.DataFrame) -> pl.DataFrame:
+    ids, prompt = pl.col("token_ids"), pl.col("prompt_token_ids")
+    ledger = rows.select(
+        _PLACE,
+        *KEY,
+        "flags",
+        "finish_reason",
+        "truncated",
+        *LINE_SCHEMA,
+        has_ids=ids.is_not_null() & prompt.is_not_null(),
+        has_usage=pl.col("usage_completion_tokens").is_not_null(),
+        has_reasoning=~is_blank("reasoning") | (pl.col("thinking_tokens") > FRONT).fill_null(value=False),
+        prompt_tokens=pl.coalesce(prompt.list.len(), "usage_prompt_tokens"),
+        generated_tokens=pl.coalesce(ids.list.len(), "usage_completion_tokens"),
+        reasoning_tokens=pl.coalesce("thinking_tokens", "usage_reasoning_tokens"),
     )
-
-
-def check_shares(judgement: Judgement, params: ValidateParams, quarantine: str) -> None:
-    """The gates: shares of quarantined and of cut responses.
-
-    `quarantine` is where the quarantined rows are, for the message.
-
-    Raises:
-        GateError: a share is above its limit, or nothing is left; shows the rules with counts and examples.
-    """
-    validated, quarantined = judgement.validated, judgement.quarantined
-    quarantined_share = share(quarantined.height, quarantined.height + validated.height)
-    truncated_share = share(int(validated["truncated"].sum()), validated.height)
-    problems = [
-        f"{value:.1%} of the responses are {what}, `validate.{key}` is {limit:.1%}"
-        for what, key, value, limit in (
-            ("quarantined", "max_quarantined_share", quarantined_share, params.max_quarantined_share),
-            ("cut", "max_truncated_share", truncated_share, params.max_truncated_share),
-        )
-        if value is not None and value > limit
-    ]
-    if validated.is_empty():
-        problems.append("no response is left")
-    if problems:
-        raise GateError(
-            "; ".join(problems) + table_of_rules(quarantined),
-            where=quarantine,
-            hint=_hint(quarantine, cut=(truncated_share or 0) > params.max_truncated_share),
-        )
-
-
-def _hint(quarantine: str, *, cut: bool) -> str:
-    if cut:
-        return "raise generate.max_tokens, or allow more cut answers with validate.max_truncated_share"
-    return f"look at the rows: python -c \"import polars; print(*polars.read_parquet('{quarantine}').rows(), sep='\\n')\""
-
-
-def table_of_rules(quarantined: pl.DataFrame) -> str:
-    """Broken rules with counts, and sample ids as examples; one line each."""
-    counts = quarantined.group_by("rule").agg(pl.len().alias("count"), pl.col("sample_id").sort())
-    return "".join(
-        f"\n  {rule:32} {count:6}  {_examples(ids)}"
-        for rule, count, ids in counts.sort("count", "rule").rows()[::-1]
+    return ledger.join(broken, on=_PLACE, how="left", maintain_order="left").select(
+        pl.col(name).cast(dtype) for name, dtype in LEDGER_SCHEMA.items()
     )
 
 
-def _first_broken(rules: list[Rule]) -> pl.Expr:
-    return pl.coalesce(
-        pl.when(rule.fails).then(pl.struct(rule=pl.lit(rule.name), value=rule.value.fill_null("null")))
-        for rule in rules
-    )
-
-
-def _prompt_changed() -> Rule:
-    """The answer belongs to other messages than the prompt table has under this sample_id."""
-    same = (pl.col("prompt_hash") == pl.col("asked_hash")) & (pl.col("messages") == pl.col("asked"))
-    return Rule("prompt_changed", ~same, pl.format("prompt hash {}", "prompt_hash"))
-
-
-def _examples(ids: pl.Series | list[str]) -> str:
-    names = [str(name) for name in ids]
-    return ", ".join(names[:EXAMPLES]) + (", ..." if len(names) > EXAMPLES else "")
+def _comparable(valid: pl.DataFrame) -> pl.DataFrame:
+    """Rows whose texts hold all that the ids say; a tool call is in neither text."""
+    comparable = pl.col("token_ids").is_not_null() & ~calls_tools()
+    return valid.filter(comparable).sort("prompt_hash", *KEY).select(SAMPLE)

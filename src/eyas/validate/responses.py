@@ -1,12 +1,18 @@
-"""Reading what generate wrote for one dataset: answers, failed requests, and how prompts were rendered."""
+r"""Reading what generate wrote for one dataset: answers, failed turns, and how the prompts were rendered.
+
+Answers are read in batches of whole lines, so that a file may be larger than memory. A line is what one `\n` ends.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from eyas import jsonl, paths
@@ -15,29 +21,86 @@ from eyas.schema import FAILED_REQUEST, RAW_RESPONSE, USAGE, Responses, check, c
 
 KEYS_LOOKED_AT = 1000
 """Lines whose keys are compared with the schema: one program writes them all."""
+BATCH_BYTES = 1 << 24
+"""Bytes read at a time: a thousand rows or more. A longer line is read whole."""
+LINE_SCHEMA = pl.Schema({"offset": pl.Int64, "size": pl.Int64})
+"""Where a row's line stands in the file: its first byte, and its bytes without the newline."""
 
 _HINT = "dvc repro generate"
 
 
-def read_responses(path: Path) -> pl.DataFrame:
-    """Answers with the columns of schema.Responses and `row`, the line itself.
+@dataclass(frozen=True)
+class ServerNotes:
+    """What server_profile.json says of the answers."""
+
+    template_kwargs: dict[str, Any]
+    """The template arguments that the prompts were rendered with."""
+    text_only: bool
+    """The servers send no token ids, so that a row without them is whole."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some whole lines of a file."""
+
+    path: Path
+    lines: pl.DataFrame
+    """`number` (from 1), `row` (the line without its end) and LINE_SCHEMA; blank lines are left out."""
+
+
+def read_blocks(path: Path) -> Iterator[Block]:
+    """The lines of a file, BATCH_BYTES at a time.
 
     Raises:
-        ArtifactError: no such file, a line that does not fit the schema, or a table that breaks it.
+        ArtifactError: no such file, or it is not UTF-8.
     """
-    table = _read(path, RAW_RESPONSE).unnest("value")
+    if not path.exists():
+        raise ArtifactError("no such file", where=str(path), hint=_HINT)
+    offset, number, rest = 0, 1, b""
+    with path.open("rb") as file:
+        while chunk := file.read(BATCH_BYTES):
+            whole, newline, tail = chunk.rpartition(b"\n")
+            if not newline:
+                rest += chunk
+                continue
+            content = b"".join((rest, whole, newline))
+            yield _block(content, path, number, offset)
+            offset, number, rest = offset + len(content), number + content.count(b"\n"), tail
+    if rest:
+        yield _block(rest, path, number, offset)
+
+
+def responses_of(block: Block) -> pl.DataFrame:
+    """Answers with the columns of schema.Responses and of LINE_SCHEMA.
+
+    Raises:
+        ArtifactError: a line does not fit the schema, or rows break it.
+    """
+    table = _decoded(block, RAW_RESPONSE)
     usage = [pl.col("usage").struct.field(field.name).alias(f"usage_{field.name}") for field in USAGE.fields]
     names = columns_of(Responses).names()
-    table = table.with_columns(usage).select(*names, "row")
-    check(Responses, table.drop("row"), str(path))
+    table = table.with_columns(usage).select(*names, *LINE_SCHEMA)
+    check(Responses, table.select(names), str(block.path))
     return table
 
 
-def read_failed_ids(path: Path) -> pl.Series:
-    """sample_ids of errors.jsonl; none where there is no such file."""
-    if not path.exists():
-        return pl.Series("sample_id", [], dtype=pl.String)
-    return _read(path, FAILED_REQUEST).unnest("value")["sample_id"]
+def read_failed(path: Path) -> pl.DataFrame:
+    """sample_id and turn of the lines of errors.jsonl; no rows where there is no such file."""
+    schema = FAILED_REQUEST.to_schema()
+    blocks = read_blocks(path) if path.exists() else ()
+    return pl.concat(
+        [pl.DataFrame(schema=schema), *(_decoded(block, FAILED_REQUEST).select(*schema) for block in blocks)]
+    )
+
+
+def read_lines(path: Path, places: pl.DataFrame) -> pl.Series:
+    """The lines that stand at these offsets with these sizes (LINE_SCHEMA), as text."""
+    texts = []
+    with path.open("rb") as file:
+        for offset, size in places.select("offset", "size").iter_rows():
+            file.seek(offset)
+            texts.append(file.read(size).decode())
+    return pl.Series("row", texts, dtype=pl.String)
 
 
 def unknown_keys(path: Path) -> list[str]:
@@ -48,51 +111,73 @@ def unknown_keys(path: Path) -> list[str]:
     return sorted(found)
 
 
-def read_template_kwargs(path: Path) -> dict[str, Any]:
-    """`chat_template_kwargs` of server_profile.json: the template arguments that the prompts were rendered with.
+def read_server_notes(path: Path) -> ServerNotes:
+    """How prompts were rendered and what the servers sent, of server_profile.json.
 
     Raises:
         ArtifactError: no such file, or it does not say.
     """
     try:
-        kwargs = json.loads(path.read_bytes())["chat_template_kwargs"]
+        values = json.loads(path.read_bytes())
+        kwargs, dialect = values["chat_template_kwargs"], values["dialect"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(
-            f"no `chat_template_kwargs` in the server profile: {error!r}", where=str(path), hint=_HINT
+            f"no `chat_template_kwargs` and `dialect` in the server profile: {error!r}",
+            where=str(path),
+            hint=_HINT,
         ) from error
     if not isinstance(kwargs, dict):
         raise ArtifactError(
             f"`chat_template_kwargs` is {kwargs!r}, not a mapping", where=str(path), hint=_HINT
         )
-    return kwargs
+    return ServerNotes(kwargs, text_only=dialect in TEXT_DIALECTS)
+
+
+TEXT_DIALECTS = ("openai",)
+"""Dialects whose servers send no token ids."""
 
 
 def errors_path(dataset: str) -> Path:
-    """Where generate lists the requests that failed for good."""
+    """Where generate lists the turns that failed for good."""
     return paths.responses(dataset) / "errors.jsonl"
 
 
-def _read(path: Path, dtype: pl.Struct) -> pl.DataFrame:
-    """Columns `row` (the line) and `value` (the line as `dtype`)."""
-    if not path.exists():
-        raise ArtifactError("no such file", where=str(path), hint=_HINT)
+def _block(content: bytes, path: Path, number: int, offset: int) -> Block:
+    ends = np.flatnonzero(np.frombuffer(content, dtype=np.uint8) == ord("\n"))
+    if not content.endswith(b"\n"):
+        ends = np.append(ends, len(content))
+    starts = np.concatenate(([0], ends[:-1] + 1))
     try:
-        lines = pl.scan_lines(path, name="row").filter(pl.col("row") != "")
-        return lines.with_columns(value=pl.col("row").str.json_decode(dtype)).collect()
+        lines = pl.read_lines(content, name="row")
     except pl.exceptions.PolarsError as error:
-        raise _misfit(path, dtype, error) from error
+        raise ArtifactError(f"the file can't be read: {error}", where=str(path), hint=_HINT) from error
+    lines = lines.with_row_index("number", offset=number).with_columns(
+        offset=starts + offset, size=ends - starts
+    )
+    return Block(path, lines.filter(pl.col("row") != ""))
 
 
-def _misfit(path: Path, dtype: pl.Struct, error: Exception) -> EyasError:
+def _decoded(block: Block, dtype: pl.Struct) -> pl.DataFrame:
+    """Fields of `dtype` and LINE_SCHEMA."""
+    try:
+        values = block.lines["row"].str.json_decode(dtype)
+    except pl.exceptions.PolarsError as error:
+        raise _misfit(block, dtype, error) from error
+    return block.lines.select(*LINE_SCHEMA).with_columns(value=values).unnest("value")
+
+
+def _misfit(block: Block, dtype: pl.Struct, error: Exception) -> EyasError:
     """The error of the first line that does not fit."""
-    for line in jsonl.read(path):
-        text = json.dumps(line.value)
+    for number, row in block.lines.select("number", "row").iter_rows():
+        where = f"{block.path}:{number}"
         try:
-            pl.Series([text]).str.json_decode(dtype)
+            jsonl.parse(row.encode(), where)
+            pl.Series([row]).str.json_decode(dtype)
+        except EyasError as reason:
+            return reason
         except pl.exceptions.PolarsError as reason:
-            where = f"{path}:{line.number}"
             return ArtifactError(f"the line does not fit the schema: {reason}", where=where, hint=_HINT)
-    return ArtifactError(f"the file can't be read: {error}", where=str(path), hint=_HINT)
+    return ArtifactError(f"the file can't be read: {error}", where=str(block.path), hint=_HINT)
 
 
 def _unknown(value: Any, dtype: Any, prefix: str) -> set[str]:

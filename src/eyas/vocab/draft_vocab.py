@@ -73,7 +73,7 @@ def required_ids(profile: TargetProfile, counts: pl.DataFrame) -> set[int]:
 
     Without its end of turn a drafter could never propose to stop.
     """
-    think = {token for token in (profile.think_start_id, profile.think_end_id) if token is not None}
+    think = profile.think.marker_ids if profile.think else set()
     generated = set(profile.special_ids) & set(counts["token"].to_list())
     return {*profile.end_of_turn_ids, *think, *generated}
 
