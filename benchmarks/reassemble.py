@@ -117,7 +117,7 @@ class Workplace:
             texts = self.tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
             prompts = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
             for number, messages, prompt_ids in zip(numbers, asked, prompts, strict=True):
-                yield self._row(f"{dataset}:{number}", messages, prompt_ids, self._answer(generator))
+                yield self._row(f"{dataset}:{number:06d}", messages, prompt_ids, self._answer(generator))
 
     def _answer(self, generator: random.Random) -> list[Piece]:
         chosen: list[Piece] = []

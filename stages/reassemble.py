@@ -15,13 +15,15 @@ from eyas.files import atomic_directory
 from eyas.hashing import Guard
 from eyas.metrics import write_report
 from eyas.process import run_stage
+from eyas.prompts.identity import prompt_hash
 from eyas.reassemble.drift import drift_report, refuse_drift
 from eyas.reassemble.inputs import check_tables, check_weights, scan_validated
 from eyas.reassemble.params import ReassembleParams
 from eyas.reassemble.publish import check_files, index_of, write_splits
 from eyas.reassemble.report import reasons_table, reassembly_report, refuse_many, write_plots
-from eyas.reassemble.sequences import candidates, check_split
+from eyas.reassemble.sequences import candidates
 from eyas.reassemble.sources import Sources
+from eyas.reassemble.split import check_split
 from eyas.target.spec import TargetProfile
 
 logger = logging.getLogger("eyas.reassemble")
@@ -48,11 +50,12 @@ def main() -> None:
             table.dataset: candidates(table.rows(), profile, params, params.weights.get(table.dataset, 1.0))
             for table in tables
         }
-        index = index_of(sequences, {name: entry.role for name, entry in datasets.items()}, params.val_share)
+        roles = {name: entry.role for name, entry in datasets.items()}
+        index = index_of(sequences, roles, params.val_share, question_hash)
         refuse_many(index, params)
         check_split(index)
         with atomic_directory(paths.SEQUENCES) as directory:
-            write_splits(directory, sequences, index, params.val_share)
+            write_splits(directory, sequences, index)
             kinds = check_files(directory, index, profile)
             drift = drift_report(proof.result().drift)
             text_rows = index.filter(pl.col("reason").is_null(), origin="text").height
@@ -68,6 +71,11 @@ def main() -> None:
         unused.height,
         reasons_table(unused),
     )
+
+
+def question_hash(question: str) -> str:
+    """The prompt hash of a conversation that asks nothing else."""
+    return prompt_hash([{"role": "user", "content": question}])
 
 
 if __name__ == "__main__":

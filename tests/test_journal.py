@@ -380,14 +380,19 @@ def test_syncing_by_time_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch:
 
 def test_a_directory_that_can_not_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(JournalError, match="can't be written: Not a directory"):
+    with pytest.raises(JournalError, match="can't be written: Not a directory") as caught:
         Journal(tmp_path / "file" / "j", FINGERPRINT)
+    assert "make its folder writable" in str(caught.value)
 
 
 def test_another_fingerprint_is_refused(tmp_path: Path) -> None:
     filled(tmp_path)
-    with pytest.raises(JournalError, match="fingerprint"):
-        Journal(tmp_path, {"temperature": 0.6})
+    for content in ((tmp_path / "fingerprint.json").read_bytes(), b"{"):
+        (tmp_path / "fingerprint.json").write_bytes(content)
+        with pytest.raises(JournalError, match="fingerprint") as caught:
+            Journal(tmp_path, {"temperature": 0.6})
+        assert caught.value.exit_code == 1
+        assert "move the folder away" in str(caught.value)
 
 
 def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:

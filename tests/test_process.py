@@ -3,6 +3,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +55,24 @@ def test_interrupted_is_no_exception() -> None:
     error = Interrupted(signal.SIGINT)
     assert not isinstance(error, Exception | EyasError)
     assert error.exit_code == 130
+
+
+def test_a_full_disk_is_told_without_traceback(tmp_path: Path) -> None:
+    script = (
+        "import resource, sys\nfrom pathlib import Path\nfrom eyas.files import write_bytes\n"
+        "from eyas.process import run_stage\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "run_stage(lambda: write_bytes(Path(sys.argv[1]), bytes(2000)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "rows")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.returncode, done.stderr.split("\n")[1:]) == (
+        1,
+        ["error: File too large", "  to do: make space and run again", ""],
+    )
+    assert list(tmp_path.iterdir()) == []

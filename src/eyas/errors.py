@@ -5,7 +5,7 @@ EyasError
     InputError              a file or row that the user gave is wrong
     ArtifactError           a stage output is missing, partial, damaged or foreign
     ChangedWhileRunning     params or code changed under a running stage
-    JournalError            the journal is locked or damaged
+    JournalError            the journal is damaged or can't be written; JournalInUse: another process writes it
     GateError               the data is wrong: a threshold or check of a stage failed
     ServerError             the inference server did not start, died, or is not what params say
 
@@ -13,6 +13,16 @@ Interrupted                 SIGINT or SIGTERM arrived; work so far is kept (no E
 """
 
 from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    r"""Text that is safe to show: whatever a terminal might obey (ESC, \x9b, direction marks, ...) is written out.
+
+    Messages quote what servers and files say. Newlines stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 class EyasError(Exception):
@@ -24,10 +34,10 @@ class EyasError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
-        self.what = what
-        self.where = where
-        self.hint = hint
-        super().__init__(what)
+        self.what = printable(what)
+        self.where = None if where is None else printable(where)
+        self.hint = None if hint is None else printable(hint)
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         lines = [self.what]
@@ -55,7 +65,11 @@ class ChangedWhileRunning(EyasError):
 
 
 class JournalError(EyasError):
-    """The journal is in use by another process, or damaged."""
+    """The journal is in use by another process, damaged, or can't be written."""
+
+
+class JournalInUse(JournalError):
+    """Another process is writing the journal."""
 
     exit_code = 75  # EX_TEMPFAIL of sysexits.h: try again later
 

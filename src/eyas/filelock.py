@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from eyas.errors import JournalError
+from eyas.errors import JournalInUse
 
 _PROC_LOCKS = Path("/proc/locks")
 
@@ -26,7 +26,7 @@ def take(path: Path) -> int:
     """Take the lock for this process and write its pid into the file; returns the descriptor that holds it.
 
     Raises:
-        JournalError: another process holds it; names its pid.
+        JournalInUse: another process holds it; names its pid.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -34,7 +34,7 @@ def take(path: Path) -> int:
     except BlockingIOError as error:
         pid = _recorded_pid(os.read(descriptor, 32))
         os.close(descriptor)
-        raise JournalError(
+        raise JournalInUse(
             f"another process (pid {'unknown' if pid is None else pid}) is writing this journal",
             where=str(path.parent),
             hint="wait for it, or stop it, then run again; its answers are kept",

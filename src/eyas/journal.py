@@ -18,6 +18,7 @@ checkpoint are parsed in full, and all lines are if the CRC-32 differs.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -34,6 +35,10 @@ from eyas.files import write_json
 from eyas.keyindex import KeyIndex, Place
 from eyas.linehead import Head, is_entry, parsed_head, plain_head
 
+_REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make space") | dict.fromkeys(
+    (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR), "make its folder writable"
+)
+"""What to do about errors of the system."""
 SYNC_INTERVAL_S = 5.0
 """A power loss may take entries younger than this; a killed process loses none that `append` returned from."""
 
@@ -216,7 +221,7 @@ class Journal:
         return JournalError(
             f"the journal can't be written: {error.strerror or error}",
             where=str(self.rows_path),
-            hint="make space and run again; the entries before are intact",
+            hint=f"{_REMEDIES.get(error.errno or 0, 'look at the disk')} and run again; the entries before are intact",
         )
 
     def _read_lines(self) -> None:
@@ -269,9 +274,17 @@ def _check_fingerprint(path: Path, fingerprint: dict[str, Any]) -> None:
     try:
         recorded = json.loads(path.read_bytes())
     except ValueError as error:
-        raise _damaged(str(path), "not JSON") from error
+        raise _foreign(path, "its fingerprint is not JSON") from error
     if recorded != fingerprint:
-        raise _damaged(str(path), "the fingerprint of this directory is another one")
+        raise _foreign(path, "its fingerprint is another one")
+
+
+def _foreign(path: Path, what: str) -> JournalError:
+    return JournalError(
+        f"this is not the journal of these params: {what}",
+        where=str(path),
+        hint="put the file back as it was, or move the folder away: everything is then asked anew",
+    )
 
 
 def _damaged(where: str, what: str) -> JournalError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import logging
 import os
 import signal
@@ -19,13 +20,15 @@ if not sys.stderr.isatty():
         "TQDM_DISABLE", "1"
     )  # libraries' progress bars fill a log; stages print lines there
 
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def run_stage(main: Callable[[], None]) -> None:
     """Run a stage's main and exit.
 
-    Exit codes: 0 done; 1 an EyasError, shown without traceback; 130 or 143 stopped by SIGINT or SIGTERM.
+    Exit codes: 0 done; 1 an EyasError or a full disk, shown without traceback (75 if another run has the journal);
+    130 or 143 stopped by SIGINT or SIGTERM.
     A stopped stage never exits with 0: DVC would record its partial output as complete.
     """
     logging.basicConfig(
@@ -41,6 +44,16 @@ def run_stage(main: Callable[[], None]) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        where = f"\n  where: {error.filename}" if error.filename else ""
+        print(
+            f"\nerror: {error.strerror}{where}\n  to do: make space and run again",
+            file=sys.stderr,
+            flush=True,
+        )
+        sys.exit(1)
 
 
 def dataset_argument() -> str:

@@ -242,3 +242,41 @@ def test_a_sequence_is_shown_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
     assert command("peek", "--sequence", "a:1#2") == 3
     assert command("peek", "--sequence", "a:1", "--ids") == 3
     assert asked == [("a:1#2", False), ("a:1", True)]
+
+
+EVIL = "\x1b[31m \x9b31m \u202e \x7f"
+"""What a terminal would obey."""
+
+
+@pytest.mark.parametrize("arguments", [[], ["--schema"], ["--errors"], ["--errors", "--schema"]])
+def test_nothing_that_a_terminal_would_obey_is_shown(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil: dict[str, Any] = {
+        EVIL: [EVIL],
+        "model": EVIL,
+        "sample_id": EVIL,
+        "content": EVIL,
+        "stop_reason": EVIL,
+    }
+    evil |= {"messages": [{"role": f"[red]{EVIL}", "content": EVIL}]}
+    failed_row = {"sample_id": EVIL, "kind": "content", "reason": EVIL, "detail": EVIL, "more": [EVIL]}
+    publish("a", [ROW | evil], [failed_row])
+    text = shown(capsys, "a", *arguments)
+    assert "\\x1b[31m \\x9b31m \\u202e \\x7f" in text
+    assert all(character.isprintable() or character == "\n" for character in text)
+    if not arguments:
+        assert "[red]" in text
+
+
+@pytest.mark.parametrize(
+    "odd", [{"at": "noon"}, {"token_ids": 7}, {"flags": [1]}, {"tool_calls": ["call"]}, {"messages": 3}]
+)
+def test_a_row_of_another_form_is_shown_all_the_same(
+    odd: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish("a", [ROW | odd])
+    text = shown(capsys, "a", "--chars", "2000")
+    assert "a:1" in text
+    assert "a row of another form" in text
+    assert next(iter(odd)) in text

@@ -276,6 +276,46 @@ def test_rows_behind_the_summary_and_a_torn_last_line(capsys: pytest.CaptureFixt
     assert "1 lines of rows.jsonl are no entries" in shown(capsys, "a")
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_a_narrow_terminal_loses_nothing(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    make_run("some-dataset", OUTCOMES, total=10)
+    text = " ".join(shown(capsys).split())
+    for part in ("some-dataset", "finished", "3/10", "33%"):
+        assert part in text
+
+
+def test_answers_that_are_judged_behind_the_summary_wait_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+    """Killed while the verdict was being written: five wait, three of them are judged already."""
+    path = make_run("a", [], total=10)
+    summary = json.loads((path / NAME).read_bytes())
+    summary["rows"] |= {"waiting": 5, "left": 5}
+    (path / NAME).write_text(json.dumps(summary))
+    with (path / "rows.jsonl").open("ab") as file:
+        file.writelines(jsonl.encode(journal_entry(f"k{number}", answer())) for number in range(3))
+    rows = looked_at(capsys)["rows"]
+    assert [rows[name] for name in ("done", "waiting", "left", "unasked")] == [3, 2, 5, 0]
+    with (path / "rows.jsonl").open("ab") as file:
+        file.writelines(jsonl.encode(journal_entry(f"k{number}", answer())) for number in range(3, 9))
+    rows = looked_at(capsys)["rows"]
+    assert [rows[name] for name in ("done", "waiting", "left", "unasked")] == [9, 0, 1, 0]
+
+
+def test_what_a_server_says_in_an_error_is_shown_harmless(capsys: pytest.CaptureFixture[str]) -> None:
+    path = make_run("a", OUTCOMES, total=10)
+    summary = json.loads((path / NAME).read_bytes())
+    summary |= {"state": "failed", "message": "it said \x1b[31m\nand more"}
+    summary["endpoints"][0]["url"] = "http://[fe80::1]:8000/v1"
+    (path / NAME).write_text(json.dumps(summary))
+    for arguments in (["a"], []):
+        text = shown(capsys, *arguments)
+        assert "it said \\x1b[31m" in text
+        assert "\x1b" not in text
+    assert "http://[fe80::1]:8000/v1" in shown(capsys, "a")
+
+
 def test_what_is_published_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     make_run("a", OUTCOMES, total=4)
     path = publish("a", [{"sample_id": "a:1"}, {"sample_id": "a:2"}])

@@ -89,3 +89,13 @@ def test_the_servers_words_are_kept_up_to_500_characters() -> None:
     assert error_failure({"detail": "no such key"}, 422).detail == "no such key"
     assert len(error_failure("x" * 9000, 500).detail) == 500
     assert error_failure({"weird": 1}, 500).detail == "{'weird': 1}"
+
+
+def test_a_code_of_many_digits_is_no_code() -> None:
+    assert error_failure({"message": "x", "code": "9" * 5000}, 500).reason == "http_500"
+
+
+def test_a_failure_is_one_line_that_no_terminal_obeys() -> None:
+    failure = error_failure("<html>\n  \x1b[31mbusy\n</html>", 502)
+    assert str(failure) == "http_502: <html> \\x1b[31mbusy </html>"
+    assert failure.detail == "<html>\n  \x1b[31mbusy\n</html>"

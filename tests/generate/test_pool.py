@@ -97,6 +97,7 @@ def test_a_busy_endpoint_keeps_its_window_and_the_other_its_share() -> None:
         for lease in refused:
             pool.busy(lease, "429", None)
         assert [state["window"] for state in pool.to_json()] == [2, 4]
+        assert [state["problem"] for state in pool.to_json()] == ["429", None]
         taken = await asyncio.gather(*(asyncio.wait_for(pool.lease(), 1) for _ in range(2)))
         assert {lease.endpoint for lease in taken} == {pool.endpoints[0]}
         with pytest.raises(TimeoutError):
@@ -111,8 +112,8 @@ def test_what_a_display_needs() -> None:
         return pool.to_json()
 
     assert run(work, count=2, concurrency=5) == [
-        {"url": "http://0/v1", "state": "up", "in_flight": 1, "window": 3},
-        {"url": "http://1/v1", "state": "up", "in_flight": 0, "window": 3},
+        {"url": "http://0/v1", "state": "up", "in_flight": 1, "window": 3, "problem": None},
+        {"url": "http://1/v1", "state": "up", "in_flight": 0, "window": 3, "problem": None},
     ]
 
 

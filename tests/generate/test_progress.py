@@ -118,6 +118,12 @@ def test_the_plain_line(counts: Counts) -> None:
     )
 
 
+def test_the_plain_line_of_a_run_whose_rows_share_requests() -> None:
+    counts = Counts(total=5, kept=3)
+    counts.all_asked = True
+    assert plain_line(counts.to_json()).endswith("failed 0, 2 like another row or behind a failed turn")
+
+
 def test_nothing_is_made_up_before_the_first_row() -> None:
     line = plain_line(Counts(total=5, kept=0).to_json())
     assert line == (

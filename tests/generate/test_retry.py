@@ -33,6 +33,7 @@ def test_waits_double_and_are_jittered_downwards() -> None:
         ("Sun, 01 Mar 2026 13:00:07 +0100", 7.0),
         ("Sun, 01 Mar 2026 12:00:07 -0000", 7.0),
         ("Sun, 01 Mar 2026 11:59:00 GMT", 0.0),
+        ("Mon, 01 Jan 99999999999999 00:00:00 GMT", None),
     ],
 )
 def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
@@ -77,3 +78,7 @@ def test_refusals_cost_no_attempt_but_have_an_end_while_others_are_answered(
     assert patience.refused(succeeded_at=150.0)
     patience.spare()  # the server was down in between: a new count begins
     assert not patience.refused(succeeded_at=150.0)
+
+
+def test_a_server_may_be_down_for_days() -> None:
+    assert 30.0 <= backoff_s(100_000) <= 60.0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import count
+from threading import Timer
 
 import pytest
 
 from eyas.errors import GateError, ServerError
 from eyas.generate.gate import Gate, Outcome
 from eyas.generate.session import open_journal
+from eyas.generate.summary import read_summary
 from tests.generate.asking import in_both_modes
 from tests.generate.example import generate_params, profile, write_prompts
 from tests.generate.running import (
@@ -17,7 +19,7 @@ from tests.generate.running import (
     journal_lines,
     rows,
 )
-from tests.generate.scripted import Scripted, ScriptedServer, answer, completion
+from tests.generate.scripted import MODEL, Scripted, ScriptedServer, answer, completion
 
 
 @in_both_modes
@@ -37,6 +39,9 @@ def test_a_bad_second_verdict_stops_and_takes_every_answer_back(server: Scripted
     assert 100 <= server.posts.total() < 110
     with open_journal("a", profile(), generate_params()) as journal:
         assert len(journal) == 0
+        summary = read_summary(journal.directory)
+    assert summary is not None
+    assert [summary["rows"][name] for name in ("waiting", "failed", "left")] == [0, 0, 200]
     rejected = [line for line in journal_lines() if line.get("error", {}).get("reason") == "gate"]
     assert len({line["key"] for line in rejected}) == 100
     server.script = answer
@@ -111,3 +116,84 @@ def test_held_answers_of_a_wrong_server_are_taken_back_wherever_they_are(server:
     server.script = answer
     assert generate().rows == 90
     assert {row["model"] for row in rows()} == {"tiny"}
+
+
+@in_both_modes
+def test_another_model_behind_the_last_verdict_stops_the_run(server: ScriptedServer, stream: bool) -> None:
+    """A gateway changes the model behind a name in the middle: none of its answers is kept."""
+    write_prompts("a", PROMPTS)
+    numbers = count(1)
+    server.script = lambda prompt, number: Scripted(
+        completion(prompt, model=MODEL if next(numbers) <= 150 else "other")
+    )
+    with pytest.raises(GateError, match=f"asked {MODEL}, but other answered"):
+        generate(stream=stream)
+    with open_journal("a", profile(), generate_params()) as journal:
+        assert len(journal) == 150
+    server.script = answer
+    assert generate(stream=stream).rows == 200
+    assert all(row["model"] == MODEL for row in rows())
+
+
+def test_a_server_that_comes_back_is_judged_again(server: ScriptedServer) -> None:
+    """It went down behind the second verdict, and came back with another chat template."""
+    write_prompts("a", PROMPTS)
+    numbers = count(1)
+
+    def script(prompt: str, number: int) -> Scripted:
+        place = next(numbers)
+        if place == 151:
+            server.pages["/health"] = (500, {})
+            return Scripted(reset=True)
+        if place < 151:
+            return answer(prompt, number)
+        return Scripted(completion(prompt, prompt_token_ids=[5, 6, 1, 520, 199]))
+
+    server.script = script
+    timer = Timer(0.5, lambda: server.pages.update({"/health": (200, {})}))
+    timer.start()
+    with pytest.raises(GateError, match="the server's prompt ends with"):
+        generate(server={"concurrency": 1, "max_attempts": 3})
+    timer.join()
+    with open_journal("a", profile(), generate_params()) as journal:
+        assert len(journal) == 150
+
+
+def test_a_server_that_the_first_batch_did_not_reach_is_judged_by_its_first_answer(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_prompts("a", PROMPTS[:50])
+    numbers = count(1)
+
+    def busy_from_the_ninth(prompt: str, number: int) -> Scripted:
+        busy = Scripted({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "60"})
+        return answer(prompt, number) if next(numbers) <= 8 else busy
+
+    server.script = busy_from_the_ninth
+    with ScriptedServer(
+        lambda prompt, number: Scripted(completion(prompt, prompt_token_ids=[5, 6, 1, 520, 199]))
+    ) as other:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.base_url},{other.base_url}")
+        with pytest.raises(GateError, match="the server's prompt ends with") as caught:
+            generate(server={"concurrency": 1})
+        assert other.posts.total() == 1
+        assert caught.value.where is not None
+        assert caught.value.where.endswith(f", answered by {other.base_url}")
+    with open_journal("a", profile(), generate_params()) as journal:
+        assert len(journal) == 8
+
+
+def test_the_first_verdict_names_the_server_that_is_wrong(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_prompts("a", PROMPTS[:50])
+    server.script = lambda prompt, number: Scripted(completion(prompt), delay_s=0.05)
+    with ScriptedServer(
+        lambda prompt, number: Scripted(
+            completion(prompt, prompt_token_ids=[5, 6, 1, 520, 199]), delay_s=0.05
+        )
+    ) as other:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.base_url},{other.base_url}")
+        with pytest.raises(GateError, match=f"answered by {other.base_url}"):
+            generate(server={"concurrency": 8})
+        assert server.posts.total() + other.posts.total() == 8

@@ -167,7 +167,7 @@ def test_case_H08_variation_a_directory_of_other_params_is_refused(server: Scrip
     generate(temperature=0.7)
     (warm,) = {*paths.journal("generate").glob("a/*")} - {cold}
     (warm / "fingerprint.json").write_bytes((cold / "fingerprint.json").read_bytes())
-    with pytest.raises(JournalError, match="the fingerprint of this directory is another one"):
+    with pytest.raises(JournalError, match="its fingerprint is another one"):
         generate(temperature=0.7)
 
 

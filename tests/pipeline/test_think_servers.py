@@ -6,12 +6,16 @@ to decide, and a template argument switches it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
+import yaml
+from tokenizers import Tokenizer
 
 from eyas import paths
 from eyas.answers import MISFILED_REASONING, SERVER_PARSER_MISSING
@@ -20,7 +24,18 @@ from eyas.serving.endpoint import read_metrics
 from eyas.serving.vllm import LocalVllm, server_python
 from eyas.target.template import render_prompt
 from tests.pipeline.think_model import END_ID, END_OF_TURN_ID, START_ID, think_model
-from tests.pipeline.think_project import DATASET, NAME, Message, answer, create, server_profile, user
+from tests.pipeline.think_project import (
+    DATASET,
+    NAME,
+    STAGES,
+    Message,
+    answer,
+    create,
+    reassemble,
+    reassembly_report,
+    server_profile,
+    user,
+)
 from tests.serving.example import server_params
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(900)]
@@ -36,6 +51,20 @@ PROMPTS = [
     "Explain in one sentence why the sky is blue.",
     WITHOUT_END,
 ]
+DRIFTING = {
+    "validate": STAGES["validate"]
+    | dict.fromkeys(
+        (
+            "max_quarantined_share",
+            "max_unreasoned_share",
+            "max_short_share",
+            "max_text_difference_share",
+        ),
+        1.0,
+    ),
+    "reassemble": STAGES["reassemble"] | {"max_refused_share": 1.0, "max_drift_share": 1.0},
+}
+"""Params with which wild answers stop nothing."""
 MODES = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 
 
@@ -116,6 +145,130 @@ def test_parsed_unparsed_and_prefilled_thinking_are_the_same_sequences(
                 assert (other["reasoning"], other["content"]) == (row["reasoning"], row["content"])
             else:
                 assert sequence(other)[:-1] == sequence(row)
+
+
+def test_three_set_ups_make_the_same_exact_sequences(
+    project: Callable[..., None], parsing: LocalVllm, bare: LocalVllm
+) -> None:
+    """`argument`: a template argument that nothing in the profile knows of puts the opening marker into the prompt."""
+    unparsed = {"accept_unparsed_reasoning": True}
+    made: dict[str, pl.DataFrame] = {}
+    for name, server, prefilled, params in (
+        ("parsed", parsing, False, {}),
+        ("unparsed", bare, False, unparsed),
+        ("prefilled", parsing, True, {"chat_template_kwargs": PREFILL}),
+        ("argument", parsing, False, {"chat_template_kwargs": PREFILL}),
+        ("unparsed argument", bare, False, unparsed | {"chat_template_kwargs": PREFILL}),
+    ):
+        project(prefilled=prefilled)
+        answers = {row["sample_id"]: row for row in answer(server.base_url, **params)}
+        made[name] = reassemble()
+        quarantined = pl.read_parquet(paths.quarantine(DATASET)).select("sample_id", "rule").rows()
+        assert [(content(answers[name]), rule) for name, rule in quarantined] == [
+            (WITHOUT_END, "think_end_missing")
+        ]
+        assert_exact(made[name], answers)
+    columns = ["sequence_id", "token_ids", "loss_mask", "kinds", "truncated"]
+    assert made["parsed"].select(columns).equals(made["unparsed"].select(columns))
+    for name in ("prefilled", "argument", "unparsed argument"):
+        for row, other in zip(
+            made["parsed"].iter_rows(named=True), made[name].iter_rows(named=True), strict=True
+        ):
+            assert_marker_is_prompt(row, other)
+
+
+def assert_exact(table: pl.DataFrame, answers: dict[str, dict[str, Any]]) -> None:
+    """Every sequence is, id by id, what the server sent, and the report says so."""
+    assert table.height == len(PROMPTS) - 1
+    assert set(table["origin"]) == {"ids"}
+    report = reassembly_report()
+    assert (report["answers"], report["rows"], report["exact_by_server_ids"]) == (table.height,) * 3
+    assert (report["exact_share"], report["rebuilt_from_text"], report["refused"]) == (1.0, 0, {})
+    assert report["prompts_rendered_equal"] == table.height
+    for row in table.iter_rows(named=True):
+        sent = answers[row["sample_id"]]
+        assert row["token_ids"] == sequence(sent)
+        assert row["loss_mask"] == [False] * len(sent["prompt_token_ids"]) + [True] * len(sent["token_ids"])
+        assert row["kinds"] == kinds_of(sent)
+
+
+def kinds_of(row: dict[str, Any]) -> list[int]:
+    """Kinds by the markers alone; every prompt of these projects is a plain question."""
+    kinds, kind = [0] * len(row["prompt_token_ids"]), 2
+    for place, token in enumerate(row["token_ids"]):
+        if place == 0 and token == START_ID:
+            kinds.append(1)
+        elif kind == 2 and token == END_ID:
+            kinds.append(1)
+            kind = 3
+        else:
+            kinds.append(5 if token == END_OF_TURN_ID else kind)
+    return kinds
+
+
+def assert_marker_is_prompt(row: dict[str, Any], other: dict[str, Any]) -> None:
+    """`other` is `row` with the opening marker in its prompt; a cut answer has room for one token more then."""
+    length, marker = len(row["token_ids"]), row["num_prompt_tokens"]
+    more = int(row["truncated"])
+    assert other["sequence_id"] == row["sequence_id"]
+    assert len(other["token_ids"]) == length + more
+    assert other["token_ids"][:length] == row["token_ids"]
+    assert row["token_ids"][marker] == START_ID
+    assert (row["kinds"][marker], row["loss_mask"][marker]) == (1, True)
+    for column, of_prompt in (("kinds", 0), ("loss_mask", False)):
+        expected = [*row[column][:marker], of_prompt, *row[column][marker + 1 :]]
+        assert other[column][:length] == expected
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_drift_of_the_texts_is_what_decoding_and_encoding_again_gives(
+    project: Callable[..., None], bare: LocalVllm, temperature: float
+) -> None:
+    """Greedy answers may well drift nowhere; sampled ones of a small model do."""
+    asked = [f"{prompt} {number}" for number in range(6) for prompt in PROMPTS]
+    project([[user(prompt)] for prompt in asked])
+    answer(
+        bare.base_url,
+        temperature=temperature,
+        max_tokens=80,
+        gate_min_reasoning_share=0.0,
+        accept_unparsed_reasoning=True,
+    )
+    params = Path("params.yaml")
+    params.write_text(yaml.safe_dump(yaml.safe_load(params.read_text()) | DRIFTING))
+    reassemble()
+    rows = pl.read_parquet(paths.validated(DATASET)).rows(named=True)
+    tokenizer = Tokenizer.from_file(str(paths.TARGET / "tokenizer.json"))
+    outcomes = Counter(drift_of(row, tokenizer) for row in rows)
+    drift = reassembly_report()["text_drift"]
+    assert drift["measured"] == len(rows) > len(asked) / 4
+    assert {name: count for name, count in drift["outcomes"].items() if count} == dict(outcomes)
+    drifted = outcomes["same_length_other_ids"] + outcomes["other_length"]
+    assert drift["drifted_share"] == pytest.approx(drifted / (len(rows) - outcomes["refused"]), abs=1e-6)
+    assert drifted > 0 or temperature == 0
+
+
+def drift_of(row: dict[str, Any], tokenizer: Tokenizer) -> str:
+    """What encoding the decoded spans between the markers again makes of an answer."""
+    ids = row["token_ids"]
+    end = ids[-1:] if row["finish_reason"] == "stop" else []
+    spans, markers = [ids[1 : len(ids) - len(end)]], [[START_ID]]
+    if END_ID in spans[0]:
+        cut = spans[0].index(END_ID)
+        spans, markers = [spans[0][:cut], spans[0][cut + 1 :]], [[START_ID], [END_ID]]
+    texts = [tokenizer.decode(span, skip_special_tokens=False) for span in spans]
+    if {*row["flags"]} - {SERVER_PARSER_MISSING} or any(
+        name in text for text in texts for name in ("\ufffd", "<think>", "</think>")
+    ):
+        return "refused"
+    again = [
+        token
+        for marker, text in zip(markers, texts, strict=True)
+        for token in (*marker, *tokenizer.encode(text, add_special_tokens=False).ids)
+    ] + end
+    if again == ids:
+        return "same"
+    return "same_length_other_ids" if len(again) == len(ids) else "other_length"
 
 
 @MODES

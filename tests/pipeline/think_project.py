@@ -1,10 +1,12 @@
-"""Projects in which the think model is the target, and the generate stage's work done in them."""
+"""Projects in which the think model is the target; the generate stage's work is done in them, and later stages run."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,8 @@ from eyas import paths
 from eyas.freshness import inputs_digest
 from eyas.generate.session import Session, open_journal
 from eyas.generate.table import PromptTable
-from eyas.schema import Prompts, columns_of
-from eyas.tables import INPUTS
+from eyas.schema import Prompts, Validated, columns_of
+from eyas.tables import INPUTS, TEMPLATE_KWARGS, write_table
 from tests.generate.example import GENERATE, generate_params
 from tests.serving.example import server_params
 from tests.tiny_target import profile_of
@@ -28,6 +30,24 @@ Message = dict[str, Any]
 NAME = paths.TARGET.name
 """Under which the target of these projects is served."""
 DATASET = "d"
+UNASKED = "e"
+"""There must be a dataset to evaluate on; this one is never asked."""
+ROOT = Path(__file__).parents[2]
+STAGES: dict[str, dict[str, Any]] = {
+    "validate": {
+        "min_tokens": 2,
+        "expect_reasoning": True,
+        "allow_repeated_markers": True,
+        "text_sample": 64,
+        "max_quarantined_share": 0.5,
+        "max_truncated_share": 1.0,
+        "max_unreasoned_share": 0.5,
+        "max_short_share": 0.0,
+        "max_text_difference_share": 0.0,
+    },
+    "reassemble": {"val_share": 0.2, "max_length": 512, "keep_truncated": True, "source": "text"},
+}
+"""Params of the stages behind generate. `text`: where ids are missing, which must not happen."""
 
 
 def user(text: str) -> Message:
@@ -48,8 +68,11 @@ def create(
         text = template.read_text()
         template.unlink()
         template.write_text("{% set prefill = true %}" + text)
-    datasets = {DATASET: {"source": "jsonl", "role": "train", "path": "d.jsonl"}}
-    params = {"datasets": datasets, "prompts": {}, "generate": GENERATE}
+    datasets = {
+        name: {"source": "jsonl", "role": role, "path": f"{name}.jsonl"}
+        for name, role in ((DATASET, "train"), (UNASKED, "eval"))
+    }
+    params = {"datasets": datasets, "prompts": {}, "generate": GENERATE, **STAGES}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     _write_prompts(folder, conversations)
     return folder
@@ -65,6 +88,24 @@ def answer(base_url: str, **params: Any) -> list[dict[str, Any]]:
             responses = session.answer(PromptTable.read(paths.prompts(DATASET), DATASET), journal)
         responses.publish(paths.responses(DATASET))
     return [json.loads(line) for line in paths.raw_responses(DATASET).read_bytes().splitlines()]
+
+
+def reassemble() -> pl.DataFrame:
+    """Run validate and reassemble on the working directory's answers; the sequences of all splits, sorted."""
+    profile_of(paths.TARGET, dtype="float32").write(paths.TARGET_PROFILE)
+    write_table(paths.validated(UNASKED), pl.DataFrame(schema=columns_of(Validated)), {TEMPLATE_KWARGS: "{}"})
+    for stage, *arguments in (("validate", DATASET), ("reassemble",)):
+        command = [sys.executable, str(ROOT / "stages" / f"{stage}.py"), *arguments]
+        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert finished.returncode == 0, finished.stderr
+    both = [pl.read_parquet(paths.sequences(split)) for split in paths.SPLITS]
+    return pl.concat(both).sort("sample_id", "turn")
+
+
+def reassembly_report() -> dict[str, Any]:
+    """The reports/reassembly.json of the working directory."""
+    found: dict[str, Any] = json.loads(paths.REASSEMBLY_REPORT.read_bytes())
+    return found
 
 
 def server_profile() -> dict[str, Any]:

@@ -336,8 +336,27 @@ WRITES = replace(
     THINK_FORMAT, on_tail_ids=[1, 9, 10], off_tail_ids=[1, 9, 10, THINK, END_THINK],
     implicit_ends=["<tool_call>"], implicit_end_ids=[[15]],
 )  # fmt: skip
-FORMATS = st.sampled_from([None, WRITES, replace(WRITES, prefilled=True, on_tail_ids=[1, 9, 10, THINK])])
-TAILS = st.sampled_from([[], [THINK], [THINK, END_THINK]])
+WITH_GAP = replace(WRITES, gap_after_start="\n", gap_after_start_ids=[10])
+FORMATS = st.sampled_from(
+    [None, WRITES, WITH_GAP, replace(WRITES, prefilled=True, on_tail_ids=[1, 9, 10, THINK])]
+)
+TAILS = st.sampled_from([[], [THINK], [THINK, 10], [THINK, END_THINK]])
+
+
+@pytest.mark.parametrize(("think", "tail"), [(WRITES, [THINK]), (WITH_GAP, [THINK]), (WITH_GAP, [THINK, 10])])
+def test_thinking_that_a_template_argument_opens_is_judged_by_the_prompt(think: Any, tail: list[int]) -> None:
+    target = hand_made_profile(think=think)
+    good = raw(prompt_token_ids=[*PROMPT_IDS, *tail], token_ids=[30, END_THINK, 31, END])
+    row = chosen(candidates(table_of(good).lazy(), target, PARAMS)).collect().row(0, named=True)
+    check_sequences(table(row), target)
+    assert "the kinds do not say" in problem_of(
+        with_generated(row, [(token, max(kind, 3)) for token, kind in generated(row)]), target
+    )
+    unopened = row | {"token_ids": [*PROMPT_IDS, *[30] * len(tail), 30, END_THINK, 31, END]}
+    assert "the opening marker is missing" in problem_of(unopened, target)
+    one_token = row | {"token_ids": [THINK, 30, END_THINK, 31, END], "num_prompt_tokens": 1}
+    one_token |= {"kinds": [0, 2, 1, 3, 5], "loss_mask": [False, True, True, True, True]}
+    check_sequences(table(one_token), target)
 
 
 @given(st.lists(TOKENS, min_size=1, max_size=10), FORMATS, TAILS, st.booleans())

@@ -76,6 +76,21 @@ def test_prompt_that_opens_the_thinking(generated: list[int], expected: str) -> 
     assert kinds(generated, profile(think=PREFILLED), OPENED) == expected
 
 
+WITH_GAP = replace(WRITES, gap_after_start="\n", gap_after_start_ids=[NEWLINE])
+
+
+@pytest.mark.parametrize("think", [WRITES, THINKING, WITH_GAP], ids=["writes", "no-tails", "with-gap"])
+def test_a_template_argument_that_the_format_does_not_know_opens_the_thinking(think: Any) -> None:
+    target = profile(think=think)
+    assert not think.prefilled
+    assert kinds([30, END_THINK, 31, END], target, OPENED) == "2135"
+    assert kinds([THINK, 30, END_THINK, 31, END], target, OPENED) == "22135"  # it opens nothing a second time
+    behind_the_gap = "2135" if think is WITH_GAP else "12135"
+    opened = [*OPENED, NEWLINE]
+    generated = [30, END_THINK, 31, END] if think is WITH_GAP else [THINK, 30, END_THINK, 31, END]
+    assert kinds(generated, target, opened) == behind_the_gap
+
+
 @pytest.mark.parametrize("think", [WRITES, PREFILLED], ids=["writes", "prefilled"])
 def test_thinking_switched_off_by_the_prompt(think: Any) -> None:
     prompt = [*PROMPT_IDS[:-3], *OFF_TAIL]
@@ -146,7 +161,7 @@ def test_case_B06_user_text_of_control_tokens_starts_no_turn(think: Any) -> None
 
 
 tokens = st.sampled_from([NEWLINE, 20, 21, 30, 31, THINK, END_THINK, CALL, END_CALL, CHANNEL, FINAL, END])
-formats = st.sampled_from([None, WRITES, PREFILLED, ENDS_AT_TOOLS, CHANNELS])
+formats = st.sampled_from([None, WRITES, PREFILLED, WITH_GAP, ENDS_AT_TOOLS, CHANNELS])
 
 
 @given(

@@ -12,11 +12,20 @@ from eyas.errors import ArtifactError, GateError
 from eyas.reassemble.params import ReassembleParams
 from eyas.reassemble.publish import check_files, index_of, write_splits
 from eyas.reassemble.sequences import candidates
-from tests.hand_made import END, END_THINK, THINK, THINKING, hash_of, profile, raw, validated
+from tests.hand_made import END, END_THINK, PROMPT_IDS, THINK, THINKING, hash_of, profile, raw, validated
 
 PARAMS = ReassembleParams(val_share=0.3, max_length=100, keep_truncated=True)
 THINKS = profile(think=THINKING)
-ROWS = [raw(f"talk:{number}", token_ids=[THINK, 30, END_THINK, 31, END]) for number in range(8)]
+
+
+def prompt(number: int) -> list[int]:
+    return [*PROMPT_IDS[:3], 32 + number, *PROMPT_IDS[4:]]
+
+
+ROWS = [
+    raw(f"talk:{number}", prompt_token_ids=prompt(number), token_ids=[THINK, 30, END_THINK, 31, END])
+    for number in range(8)
+]
 
 
 @pytest.fixture
@@ -26,8 +35,8 @@ def written(tmp_path: Path) -> pl.DataFrame:
         "quiz": candidates(validated([raw("quiz:1", prompt_hash=hash_of("q"))]).lazy(), THINKS, PARAMS),
         "talk": candidates(validated(ROWS).lazy(), THINKS, PARAMS),
     }
-    found = index_of(sequences, {"talk": "train", "quiz": "eval"}, PARAMS.val_share)
-    write_splits(tmp_path, sequences, found, PARAMS.val_share)
+    found = index_of(sequences, {"talk": "train", "quiz": "eval"}, PARAMS.val_share, hash_of)
+    write_splits(tmp_path, sequences, found)
     return found
 
 

@@ -19,7 +19,7 @@ from eyas.reassemble.report import (
     write_plots,
 )
 from eyas.reassemble.sequences import candidates
-from tests.hand_made import END, END_THINK, THINK, THINKING, hash_of, profile, raw, validated
+from tests.hand_made import END, END_THINK, PROMPT_IDS, THINK, THINKING, hash_of, profile, raw, validated
 
 PARAMS = ReassembleParams(val_share=0.3, max_length=20, keep_truncated=True)
 THINKS = profile(think=THINKING)
@@ -30,7 +30,7 @@ TRAIN = [
     raw("talk:4", token_ids=None),
     raw("talk:5", token_ids=[30, 30], finish_reason="length", truncated=True),
 ]
-QUIZ = [raw("quiz:1", prompt_hash=hash_of("quiz"))]
+QUIZ = [raw("quiz:1", prompt_token_ids=[*PROMPT_IDS[:3], 33, *PROMPT_IDS[4:]])]
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +41,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, p
         name: candidates(validated(rows).lazy(), THINKS, PARAMS)
         for name, rows in (("quiz", QUIZ), ("talk", TRAIN))
     }
-    found = index_of(sequences, {"talk": "train", "quiz": "eval"}, PARAMS.val_share)
-    write_splits(directory, sequences, found, PARAMS.val_share)
+    found = index_of(sequences, {"talk": "train", "quiz": "eval"}, PARAMS.val_share, hash_of)
+    write_splits(directory, sequences, found)
     return found, check_files(directory, found, THINKS)
 
 
@@ -62,7 +62,7 @@ def test_report_counts_rows_tokens_and_reasons(index: pl.DataFrame, kinds: pl.Da
     assert (report["exact_by_server_ids"], report["rebuilt_from_text"], report["exact_share"]) == (4, 0, 1.0)
     assert report["prompts_rendered_equal"] == 5
     assert report["refused"] == {"no_ids": 1}
-    assert report["dropped"] == {"truncated": 0, "too_long": 1}
+    assert report["dropped"] == {"truncated": 0, "too_long": 1, "duplicate": 0}
     assert report["tokens"] == {
         "prompt": 40, "think_marker": 2, "reasoning": 2, "answer": 9, "tool_call": 0, "end_of_turn": 3
     }  # fmt: skip

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import polars as pl
@@ -9,13 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eyas.answers import MISFILED_REASONING
-from eyas.errors import ArtifactError, GateError
 from eyas.reassemble.params import ReassembleParams
-from eyas.reassemble.publish import index_of, write_splits
-from eyas.reassemble.sequences import candidates, check_split, chosen, in_val, index, smallest_bucket
+from eyas.reassemble.sequences import candidates, chosen, index
 from eyas.schema import Sequences, check
 from eyas.target.spec import TargetProfile
-from tests.hand_made import END, END_THINK, PROMPT_IDS, THINK, THINKING, hash_of, profile, raw, validated
+from tests.hand_made import END, END_THINK, PROMPT_IDS, THINK, THINKING, profile, raw, validated
 
 
 def params(**changes: Any) -> ReassembleParams:
@@ -163,82 +160,6 @@ THINKS = profile(think=THINKING)
 def test_thinking_that_can_not_be_right_is_refused(changes: dict[str, Any], reason: str | None) -> None:
     row = raw(**({"reasoning": "it"} | changes))
     assert reasons(row, target=THINKS) == ({"talk:1": reason} if reason else {})
-
-
-hashes = st.lists(st.text(min_size=1), unique=True, min_size=1, max_size=30).map(
-    lambda texts: [hashlib.sha256(text.encode()).hexdigest() for text in texts]
-)
-
-
-def held_out(prompt_hashes: list[str], share: float) -> list[bool]:
-    table = pl.DataFrame(
-        {"prompt_hash": prompt_hashes, "reason": None}, schema_overrides={"reason": pl.String}
-    )
-    return table.select(in_val(share, smallest_bucket(table))).to_series().to_list()
-
-
-@given(hashes, st.floats(0.01, 0.99))
-def test_split_is_decided_by_the_hash_alone(prompt_hashes: list[str], share: float) -> None:
-    sides = dict(zip(prompt_hashes, held_out(prompt_hashes, share), strict=True))
-    smallest = min(prompt_hashes)
-    assert sides[smallest]
-    for prompt_hash, side in sides.items():
-        assert side == (int(prompt_hash[:12], 16) < int(share * 16**12) or prompt_hash == smallest)
-    assert held_out(prompt_hashes[::-1] * 2, share) == list(sides.values())[::-1] * 2
-
-
-def test_split_share_is_kept_and_a_larger_one_only_adds() -> None:
-    prompt_hashes = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(5000)]
-    small, large = held_out(prompt_hashes, 0.06), held_out(prompt_hashes, 0.2)
-    assert abs(sum(small) / 5000 - 0.06) < 0.01
-    assert all(large[place] for place, side in enumerate(small) if side)
-
-
-def indexed(train: list[dict[str, Any]], evaluation: list[dict[str, Any]], share: float) -> pl.DataFrame:
-    return index_of(
-        {"talk": made(*train), "quiz": made(*evaluation)}, {"talk": "train", "quiz": "eval"}, share
-    )
-
-
-def test_turns_and_duplicates_of_a_prompt_never_straddle() -> None:
-    rows = [
-        raw(f"talk:{number}", turn=turn, prompt_hash=hash_of(str(number % 7)))
-        for number in range(70)
-        for turn in range(3)
-    ]
-    table = indexed(rows, [], 0.5)
-    sides = table.group_by("prompt_hash").agg(pl.col("split").n_unique())
-    assert sides["split"].to_list() == [1] * 7
-    assert set(table["split"]) == {"train", "val"}
-
-
-def test_the_files_hold_what_the_index_says(tmp_path: Any) -> None:
-    train, evaluation = [raw(f"talk:{number}") for number in (1, 2, 3, 5, 7)], [raw("quiz:1"), raw("quiz:2")]
-    table = indexed([*train, CUT | {"sample_id": "talk:9", "token_ids": None}], evaluation, 0.3)
-    sequences = {"talk": made(*train), "quiz": made(*evaluation)}
-    write_splits(tmp_path, sequences, table, 0.3)
-    for split in ("train", "val", "eval"):
-        written = pl.read_parquet(tmp_path / f"{split}.parquet")
-        assert written["sequence_id"].to_list() == table.filter(split=split)["sequence_id"].to_list()
-    assert table.filter(pl.col("split").is_null())["sequence_id"].to_list() == ["talk:9"]
-
-
-def test_an_evaluation_prompt_in_training_stops() -> None:
-    table = indexed([raw("talk:1"), raw("talk:2")], [raw("quiz:1", prompt_hash=hash_of("talk:1"))], 0.3)
-    with pytest.raises(
-        ArtifactError, match="1 training prompts are also evaluation prompts, for example talk:1"
-    ):
-        check_split(table)
-
-
-def test_nothing_to_train_on_stops() -> None:
-    with pytest.raises(GateError, match="no training sequence is left of 1"):
-        check_split(indexed([raw("talk:1")], [], 0.3))  # one prompt: it is the held-out one
-
-
-def test_two_sequences_of_one_id_stop() -> None:
-    with pytest.raises(GateError, match="1 sequences are there more than once, for example talk:1#1"):
-        indexed([raw("talk:1", turn=1), raw("talk:1#1")], [], 0.3)
 
 
 @pytest.mark.parametrize(

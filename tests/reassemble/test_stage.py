@@ -12,9 +12,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+from eyas.prompts.identity import prompt_hash
 from eyas.tables import TEMPLATE_KWARGS, write_table
 from eyas.target.template import render_prompt
-from tests.hand_made import END, hash_of, profile, raw, validated
+from tests.hand_made import END, profile, raw, validated
 from tests.hand_made_tokenizer import write_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +55,7 @@ class Repository:
         messages = [{"role": "user", "content": question}]
         values = {
             "messages": messages,
-            "prompt_hash": hash_of(sample_id),
+            "prompt_hash": prompt_hash(messages),
             "prompt_token_ids": render_prompt(self.target, messages),
             "content": "it is it",
             "token_ids": [30, 31, 30, END],
@@ -124,12 +125,22 @@ def test_files_are_in_the_order_of_sample_id_and_turn(finished: Repository) -> N
         assert table["sample_id"].to_list() == sorted(table["sample_id"])
 
 
+def test_the_same_turn_of_two_conversations_is_one_sequence(repository: Repository) -> None:
+    more = [repository.row(f"talk-more:{number}", "it is") for number in (1, 2)]
+    repository.write("talk-more", more)
+    repository.succeed()
+    both = pl.concat([repository.split("train"), repository.split("val")])
+    assert both.filter(dataset="talk-more")["sequence_id"].to_list() == ["talk-more:1"]
+    assert repository.report["dropped"]["duplicate"] == 1
+    assert (repository.report["answers"], repository.report["rows"]) == (11, 10)
+
+
 def test_report_is_the_proof(finished: Repository) -> None:
     report = finished.report
     assert (report["answers"], report["rows"], report["exact_by_server_ids"]) == (11, 11, 11)
     assert (report["rebuilt_from_text"], report["exact_share"]) == (0, 1.0)
     assert report["prompts_rendered_equal"] == 11
-    assert (report["refused"], report["dropped"]) == ({}, {"truncated": 0, "too_long": 0})
+    assert (report["refused"], report["dropped"]) == ({}, {"truncated": 0, "too_long": 0, "duplicate": 0})
     assert report["tokens"]["end_of_turn"] == 11
     assert report["tokens"]["answer"] == 33
     assert report["text_drift"]["outcomes"] == {
@@ -197,6 +208,16 @@ def test_text_is_used_by_parameter_and_measured(repository: Repository) -> None:
         assert repository.split(name).drop("origin").equals(table.drop("origin"))
     assert (repository.report["exact_by_server_ids"], repository.report["rebuilt_from_text"]) == (3, 8)
     assert repository.report["text_drift"]["measured"] == 3
+
+
+@pytest.mark.parametrize("params", [PARAMS, TEXT], ids=["ids", "text"])
+def test_a_dataset_without_answers(repository: Repository, params: str) -> None:
+    repository.set_params(params)
+    repository.write("quiz", [])
+    repository.succeed()
+    assert repository.split("eval").is_empty()
+    assert repository.report["rows"] == 10
+    assert repository.report["splits"]["eval"]["truncated_share"] is None
 
 
 def test_drift_of_the_measured_answers_stops_the_text_path(repository: Repository) -> None:

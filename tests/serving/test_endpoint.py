@@ -245,3 +245,59 @@ def test_metrics_add_up_over_engines_and_keep_positions(base_url: str) -> None:
         'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="1"}': 2.0,
         "vllm:num_requests_running": 1.0,
     }
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://localhost:80x0/v1", "is not a URL"),
+        ("http://[::1/v1", "is not a URL"),
+        ("http:///v1", "is not an http"),
+        ("http://host/v1?api-version=1", "holds a query"),
+    ],
+)
+def test_an_impossible_address_is_told(url: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    with pytest.raises(ServerError, match=message) as caught:
+        external_base_urls()
+    assert caught.value.where == url
+
+
+def test_a_password_in_the_address_is_refused_and_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://user:secret@host:8000/v1")
+    with pytest.raises(ServerError, match="password") as caught:
+        external_base_urls()
+    assert "secret" not in str(caught.value)
+    assert caught.value.where == "http://host:8000/v1"
+
+
+def test_a_key_loses_its_newline_and_must_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", " abc\r\n")
+    assert api_key() == "abc"
+    for value in ("ключ", "a\nb"):
+        monkeypatch.setenv("OPENAI_API_KEY", value)
+        with pytest.raises(ServerError, match="OPENAI_API_KEY") as caught:
+            api_key()
+        assert value not in str(caught.value)
+
+
+def test_proxies_of_other_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "proxy.example.com:3128")
+    assert effective_proxy("http://api.example.com/v1") == "http://proxy.example.com:3128"
+    monkeypatch.setenv("http_proxy", "socks5://user:secret@127.0.0.1:9")
+    with pytest.raises(ServerError, match=r"127\.0\.0\.1:9, which is no HTTP proxy") as caught:
+        effective_proxy("http://api.example.com/v1")
+    assert "secret" not in str(caught.value)
+    assert effective_proxy("http://10.0.0.5/v1") is None
+
+
+def test_odd_model_lists(base_url: str, pages: dict[str, tuple[int, str]]) -> None:
+    pages["/v1/models"] = (200, '{"data":[{"id":1},{"id":"x"}]}')
+    with pytest.raises(ServerError, match="serves 1, x, not target"):
+        check_model(base_url, "target")
+    names = ",".join(f'{{"id":"m{number:02}"}}' for number in range(40))
+    pages["/v1/models"] = (200, f'{{"data":[{names}]}}')
+    with pytest.raises(ServerError, match="m06, m07 and 32 more, not target"):
+        check_model(base_url, "target")

@@ -11,12 +11,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from eyas.errors import ArtifactError
+from eyas.errors import ArtifactError, GateError
 from eyas.schema import Quarantined, Validated, check, columns_of
 from eyas.validate import passage, responses
 from eyas.validate.passage import Passage, in_order
 from eyas.validate.rules import rules
-from eyas.validate.turns import asked_of
+from eyas.validate.turns import asked_of, check_set, to_generate
 from tests.hand_made import prompts, raw
 from tests.validate.judging import IDS, PARAMS, PLAIN
 
@@ -32,7 +32,7 @@ ROWS = [
         reasoning=None if number % 3 else "because",
         content="" if number % 5 == 4 else "yes",
     )
-    for number in range(40)
+    for number in range(20)
 ]
 """Every fifth answer is blank; some of these have reasoning."""
 BAD = [row["sample_id"] for row in ROWS if not row["content"] and not row["reasoning"]]
@@ -43,7 +43,7 @@ def test_every_response_is_in_one_table_sorted_and_true_to_its_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_bytes: int
 ) -> None:
     monkeypatch.setattr(responses, "BATCH_BYTES", batch_bytes)
-    monkeypatch.setattr(passage, "QUARANTINE_ROWS", 2)
+    monkeypatch.setattr(passage, "LINES", 2)
     found = passage_over(tmp_path / "r.jsonl", ROWS)
     found.write_validated(tmp_path / "v.parquet", {"note": "kept"})
     found.write_quarantined(tmp_path / "q.parquet")
@@ -60,7 +60,11 @@ def test_every_response_is_in_one_table_sorted_and_true_to_its_schema(
     assert pl.read_parquet_metadata(tmp_path / "v.parquet")["note"] == "kept"
 
 
-def test_a_file_in_another_order_is_sorted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lines", [1, 1024])
+def test_a_file_in_another_order_is_sorted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int
+) -> None:
+    monkeypatch.setattr(passage, "LINES", lines)
     turns = [
         raw("talk:1", turn=turn, messages=[{"role": "user", "content": "q"}] * (turn + 1))
         for turn in (2, 10, 1)
@@ -88,12 +92,25 @@ def test_no_responses_make_empty_tables(tmp_path: Path) -> None:
     assert found.sample is None
 
 
+def test_repeated_rows_in_another_order_are_left_to_the_set_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responses, "BATCH_BYTES", 1)
+    found = passage_over(tmp_path / "r.jsonl", [raw("talk:2"), raw("talk:1")])
+    with (tmp_path / "r.jsonl").open("a") as file:
+        file.write(json.dumps(raw("talk:2")) + "\n")
+    found.write_validated(tmp_path / "v.parquet", {})
+    assert found.ledger["sample_id"].to_list() == ["talk:2", "talk:1", "talk:2"]
+    with pytest.raises(GateError, match="more than one outcome"):
+        check_set(to_generate(found.asked), found.ledger, to_generate(found.asked)[:0])
+
+
 def test_a_line_that_does_not_fit_stops_the_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(responses, "BATCH_BYTES", 2000)
     found = passage_over(tmp_path / "r.jsonl", [*ROWS, raw("talk:99")])
     lines = (tmp_path / "r.jsonl").read_text().splitlines()
-    (tmp_path / "r.jsonl").write_text("\n".join([*lines[:30], '{"sample_id": 3', *lines[30:]]))
-    with pytest.raises(Exception, match=r"r\.jsonl:31"):
+    (tmp_path / "r.jsonl").write_text("\n".join([*lines[:10], '{"sample_id": 3', *lines[10:]]))
+    with pytest.raises(Exception, match=r"r\.jsonl:11"):
         found.write_validated(tmp_path / "v.parquet", {})
 
 

@@ -309,6 +309,27 @@ def test_only_known_template_arguments_say_how_prompts_end() -> None:
     assert PROMPT_IDS[-3:] == GENERATION_PROMPT
 
 
+def test_thinking_that_a_template_argument_opened_is_judged_as_opened() -> None:
+    """The derived format of such a target says that the marker is generated."""
+    notes = ServerNotes({"style": "deep"}, text_only=False)
+    assert broken(raw(**OPEN_THOUGHT), THINKING, EXPECTING, notes) is None
+    unended = raw(**OPEN_THOUGHT | {"token_ids": [30, 31, 32, END]})
+    assert (broken(unended, THINKING, EXPECTING, notes) or ("",))[0] == "think_end_missing"
+    again = raw(**OPEN_THOUGHT | {"token_ids": THOUGHT["token_ids"]})
+    assert (broken(again, THINKING, EXPECTING, notes) or ("",))[0] == "think_start_repeated"
+
+
+@pytest.mark.parametrize("role", ["tool", "user"])
+def test_only_behind_tool_results_a_prompt_may_lack_the_generation_prompt(role: str) -> None:
+    """DeepSeek's templates append nothing there."""
+    answer = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+    messages = [{"role": "user", "content": "q"}, answer, {"role": role, "content": "3"}]
+    row = raw(messages=messages, prompt_token_ids=PROMPT_IDS[: -len(GENERATION_PROMPT)], turn=1)
+    asked = hand_made.prompts([row | {"messages": [messages[0], messages[2]]}])
+    (rule,) = judged([row], prompts=asked).ledger["rule"]
+    assert rule == (None if role == "tool" else "generation_prompt")
+
+
 # Reported cases
 
 

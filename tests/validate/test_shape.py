@@ -14,6 +14,10 @@ from tests.hand_made import END, END_THINK, PROMPT_IDS, THINK, responses
 from tests.validate.judging import OPEN_PROMPT, PLAIN, PREFILLED, THINKING, text
 
 TOOLS = 35
+BY_ARGUMENT = replace(
+    THINKING, think=replace(hand_made.THINKING, gap_after_start="\n", gap_after_start_ids=[10])
+)
+"""Not prefilled: only a template argument that no switch is known for puts the opening marker into the prompt."""
 CHANNELS = replace(
     THINKING,
     think=replace(
@@ -77,6 +81,25 @@ def test_a_target_whose_template_writes_it(
     assert (found["prefilled"], found["opened"]) == (prefilled, opened)
     assert (found["thinking_tokens"], found["answer_tokens"]) == (thinking, answer)
     assert found["thinking_off"] == (prompt[-1] == END_THINK)
+
+
+@pytest.mark.parametrize("target", [BY_ARGUMENT, replace(PREFILLED, think=BY_ARGUMENT.think)])
+@pytest.mark.parametrize(
+    ("behind", "opened"),
+    [
+        pytest.param([THINK], True, id="marker"),
+        pytest.param([THINK, 10], True, id="marker-and-gap"),
+        pytest.param([THINK, 10, 10], False, id="another-gap"),
+        pytest.param([THINK, END_THINK], False, id="closed-again"),
+    ],
+)
+def test_a_prompt_that_ends_with_the_marker_opens_thinking_whatever_the_format_expects(
+    target: TargetProfile, behind: list[int], opened: bool
+) -> None:
+    row = hand_made.raw(prompt_token_ids=[*PROMPT_IDS, *behind], token_ids=[30, 31, END_THINK, 32, END])
+    found = shape(row, target)
+    assert (found["prefilled"], found["opened"], found["closed"]) == (opened, opened, opened)
+    assert (found["thinking_tokens"], found["answer_tokens"]) == ((2, 1) if opened else (0, 4))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eyas.errors import printable
 from eyas.filelock import Holder
 from eyas.generate.view import age
 
@@ -43,7 +44,7 @@ def condition(summary: Mapping[str, Any] | None, holder: Holder | None, now: flo
             f"pid {summary['pid']} is gone without a word, last seen {since}; its answers are kept, "
             "`dvc repro` goes on from them",
         )
-    message = str(summary["message"] or "").strip()
+    message = printable(str(summary["message"] or "")).strip()
     return Condition(summary["state"], f"{since}, pid {summary['pid']}" + (f"\n{message}" if message else ""))
 
 

@@ -119,10 +119,11 @@ def _brought_up(summary: dict[str, Any], count: RowCount, state: Condition) -> d
         else:
             failures.append({"kind": failure.kind, "reason": failure.reason, "count": number})
     rows = dict(summary["rows"])
+    judged = min(rows["waiting"], count.new_answers)  # all that waits is judged before the next answer counts
     rows["done"] += count.new_answers
-    rows["waiting"] += waiting
+    rows["waiting"] += waiting - judged
     rows["failed"] += len(count.failing) - waiting
-    rows["left"] = max(0, rows["left"] - count.new_answers - len(count.failing))
+    rows["left"] = max(0, rows["left"] - count.new_answers + judged - len(count.failing))
     with_outcome = rows["done"] + rows["waiting"] + rows["failed"] + rows["refused"] + rows["left"]
     rows["unasked"] = max(0, rows["total"] - with_outcome)
     brought_up = summary | {"rows": rows, "failures": _merged(failures)}

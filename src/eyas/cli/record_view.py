@@ -14,6 +14,7 @@ from rich.text import Text
 
 from eyas.cli.records import Record
 from eyas.cli.visible import MARKER_STYLE, ends
+from eyas.errors import printable
 from eyas.target.spec import ThinkFormat
 
 COMMON_MARKERS = ("<think>", "</think>")
@@ -50,14 +51,17 @@ def record_view(
     if record.damage is not None:
         return Group(Rule(Text(f"damaged line at byte {record.offset}")), Text(record.damage, "bold red"))
     values = record.values
-    view = _View(think, characters)
+    try:
+        rows = list(_View(think, characters).rows(values, prompt))
+    except (TypeError, ValueError, AttributeError, OverflowError):  # written by hand, or by another program
+        rows = [["a row of another form", "", ends(json.dumps(values, ensure_ascii=False), characters)]]
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column()
-    for row in view.rows(values, prompt):
-        grid.add_row(*row)
-    title = Text(str(values.get("sample_id", f"row at byte {record.offset}")), style="bold")
+    for row in rows:
+        grid.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
+    title = Text(printable(str(values.get("sample_id", f"row at byte {record.offset}"))), style="bold")
     if values.get("turn"):
         title.append(f"  turn {values['turn']}")
     return Group(Rule(title, align="left"), grid)
@@ -100,17 +104,17 @@ class _View:
             yield ["usage", "", Text(_usage(values["usage"]))]
 
     def _failure(self, failure: Mapping[str, Any]) -> Iterator[list[RenderableType]]:
-        yield ["failed", "", Text(f"{failure.get('reason')} ({failure.get('kind')})", style="bold red")]
+        yield ["failed", "", Text(printable(f"{failure.get('reason')} ({failure.get('kind')})"), "bold red")]
         if failure.get("detail") is not None:
             yield self._text("detail", str(failure["detail"]))
 
     def _finish(self, values: Mapping[str, Any]) -> Text:
         reason = str(values["finish_reason"])
-        text = Text(reason, style="yellow" if reason == "length" else "")
+        text = Text(printable(reason), style="yellow" if reason == "length" else "")
         if values.get("stop_reason") is not None:
             text.append(f"  stop reason {values['stop_reason']!r}")
         if values.get("flags"):
-            text.append("  flags: " + ", ".join(values["flags"]), style="yellow")
+            text.append(printable("  flags: " + ", ".join(values["flags"])), style="yellow")
         return text
 
     def _message(self, label: str, message: Any) -> Iterator[list[RenderableType]]:
@@ -176,8 +180,8 @@ def _others(values: Mapping[str, Any]) -> str:
     parts = []
     for name, value in values.items():
         if name not in _APART:
-            text = json.dumps(value, ensure_ascii=False)
-            parts.append(f"{name} {text if len(text) <= 100 else text[:97] + '...'}")
+            text = printable(json.dumps(value, ensure_ascii=False))
+            parts.append(f"{printable(name)} {text if len(text) <= 100 else text[:97] + '...'}")
     return ", ".join(parts)
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from eyas.cli.records import Record
 from eyas.cli.visible import escaped
+from eyas.errors import printable
 
 _EXAMPLE_CHARACTERS = 60
 _EMPTY = "empty list"
@@ -100,7 +101,7 @@ def schema_table(schema: Schema) -> Table:
         mixed = len(types) > 1
         kinds = ", ".join(f"{name} {facts.types[name]:,}" if mixed else name for name in types)
         table.add_row(
-            key,
+            Text(escaped(key)),
             Text(f"{facts.rows:,}", style="yellow" if missing else ""),
             f"{facts.nulls:,}" if facts.nulls else "",
             Text(kinds or "null only", style="yellow" if mixed else ""),
@@ -124,8 +125,7 @@ def _type(value: Any) -> str:
 def _example(value: Any) -> str:
     if isinstance(value, str):
         shown = escaped(value[:_EXAMPLE_CHARACTERS])
-    elif isinstance(value, list):
-        shown = json.dumps(value[:6], ensure_ascii=False)
     else:
-        shown = json.dumps(value, ensure_ascii=False)
+        first = value[:6] if isinstance(value, list) else value
+        shown = printable(json.dumps(first, ensure_ascii=False))
     return shown if len(shown) <= _EXAMPLE_CHARACTERS else shown[: _EXAMPLE_CHARACTERS - 1] + "…"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -25,6 +27,7 @@ from eyas.generate.view import (
 )
 
 MISSING = "-"
+_WIDEST = 10_000
 STYLES = {
     "starting": "cyan",
     "running": "green",
@@ -37,6 +40,18 @@ STYLES = {
 }
 
 
+@dataclass(frozen=True)
+class Fitting:
+    """A table, or lines where the terminal is too narrow for it: rich would leave out whole columns."""
+
+    table: Table
+    lines: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        needed = Measurement.get(console, options.update(max_width=_WIDEST), self.table).minimum
+        yield self.table if needed <= options.max_width else Text("\n".join(self.lines))
+
+
 def overview(statuses: Sequence[Status]) -> RenderableType:
     """A table with a line per journal, and what to do about those that did not end well."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
@@ -47,7 +62,7 @@ def overview(statuses: Sequence[Status]) -> RenderableType:
     several = len({status.journal.dataset for status in statuses}) < len(statuses)
     for status in statuses:
         name = status.journal.dataset + (f" {status.journal.fingerprint}" if several else "")
-        table.add_row(name, Text(status.condition.name, STYLES[status.condition.name]), *_cells(status))
+        table.add_row(Text(name), Text(status.condition.name, STYLES[status.condition.name]), *_cells(status))
     notes = [
         Text(
             f"{status.journal.dataset} {status.condition.name}: {status.condition.detail}",
@@ -56,7 +71,8 @@ def overview(statuses: Sequence[Status]) -> RenderableType:
         for status in statuses
         if status.condition.name in ("failed", "killed", "stopped")
     ]
-    return Group(table, Text(), *notes) if notes else table
+    fitting = Fitting(table, [plain(status) for status in statuses])
+    return Group(fitting, Text(), *notes) if notes else fitting
 
 
 def details(status: Status) -> RenderableType:

@@ -37,6 +37,8 @@ class Reply:
     """POSTs."""
     seconds: float
     """Of the last one."""
+    outages: int = 0
+    """How often that endpoint had gone down before."""
 
 
 class Client:
@@ -119,4 +121,5 @@ class Client:
 
 
 def _reply(answer: Answer | None, failure: RowFailure | None, lease: Lease, posts: int) -> Reply:
-    return Reply(answer, failure, lease.endpoint.url, posts, time.monotonic() - lease.started)
+    seconds = time.monotonic() - lease.started
+    return Reply(answer, failure, lease.endpoint.url, posts, seconds, lease.outages)

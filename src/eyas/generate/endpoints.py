@@ -61,6 +61,7 @@ class Endpoint:
             "state": str(self.state),
             "in_flight": self.in_flight,
             "window": self.limit(share),
+            "problem": self.problem,
         }
 
 

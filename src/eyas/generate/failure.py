@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from eyas.errors import printable
 
 
 class Kind(StrEnum):
@@ -33,7 +36,8 @@ class RowFailure(Exception):
     """The HTTP status that it stands for, also if it came inside a reply of status 200."""
 
     def __str__(self) -> str:
-        return f"{self.reason}: {self.detail}"
+        """In one line."""
+        return f"{self.reason}: {printable(' '.join(self.detail.split()))}"
 
 
 def transient(reason: str, detail: str, retry_after_s: float | None = None) -> RowFailure:
@@ -49,6 +53,7 @@ def content(reason: str, detail: str) -> RowFailure:
 
 
 _PASSING = (408, 409, 425, 429)
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 _CONTEXT = (
     "context length",
@@ -138,7 +143,8 @@ def _code(error: Any) -> int | None:
     for key in ("code", "status_code", "status", "type", "err_type"):
         value = error.get(key)
         if isinstance(value, str):
-            value = int(value) if value.strip().isdecimal() else _NAMED_CODES.get(value.strip().lower())
+            word = value.strip().lower()
+            value = int(word) if _NUMBER.fullmatch(word) else _NAMED_CODES.get(word)
         if isinstance(value, int) and not isinstance(value, bool) and 400 <= value < 600:
             return value
     return None

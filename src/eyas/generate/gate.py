@@ -49,6 +49,8 @@ class Outcome:
     attempts: int | None = None
     url: str | None = None
     """The server that said so."""
+    outages: int = 0
+    """How often that server had gone down before, in this run: it may have come back as another one."""
 
 
 class Gate:
@@ -89,6 +91,15 @@ class Gate:
         """
         self._check_ids(outcomes)
         self._judge(_answered(outcomes), answered_before=False)
+
+    def later(self, outcome: Outcome) -> None:
+        """Judge an answer behind the last verdict: a gateway may put another model behind a name at any time.
+
+        Raises:
+            GateError: another model answered.
+        """
+        for request, answer in _answered([outcome]):
+            self._check_model(request, answer)
 
     def _judge(self, answers: Sequence[Answered], *, answered_before: bool) -> None:
         if not answers:

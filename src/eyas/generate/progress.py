@@ -66,7 +66,7 @@ class Counts:
     waiting: int = 0
     """Answers that have arrived and do not count before the gate's verdict."""
     endpoints: Callable[[], Sequence[Mapping[str, Any]]] = tuple
-    """The servers as they are now: `url`, `state`, `in_flight`, `window` (most requests at a time)."""
+    """The servers as they are now: `url`, `state`, `in_flight`, `window` (most requests at a time), `problem`."""
     all_asked: bool = False
     """The run has come to its end: what has no outcome shares its request with another row, or stands behind a failed
     turn of its conversation."""

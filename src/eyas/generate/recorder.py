@@ -6,10 +6,11 @@ journal as *unjudged*: a kill loses none, the next run judges what it finds, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from eyas.errors import GateError
 from eyas.generate.entry import entry, held, judged, rejected, unjudged
+from eyas.generate.excerpt import place
 from eyas.generate.gate import Gate, Outcome
 from eyas.generate.params import GenerateParams
 from eyas.generate.progress import Counts
@@ -44,6 +45,7 @@ class Recorder:
         self._waiting: list[Outcome] = []
         self._bad_verdict: GateError | None = None
         self._held: set[str] = set()
+        self._judged_servers: set[tuple[str | None, int]] = set()
 
     def held(self, request: ChatRequest) -> Outcome | None:
         """The answer that an earlier run got and did not come to judge. It needs no POST.
@@ -66,6 +68,8 @@ class Recorder:
         if self._bad_verdict is not None:  # it arrived while the run was being stopped
             raise self._bad_verdict
         was_held = outcome.request.key in self._held
+        if not self._holds and not was_held:
+            self._judge_later(outcome)
         if not was_held:
             model = self._models.get(outcome.url or "")
             self._journal.append((unjudged if self._holds else entry)(outcome, model))
@@ -111,19 +115,44 @@ class Recorder:
             return False
         return True
 
+    def _judge_later(self, outcome: Outcome) -> None:
+        """Judge an answer behind the last verdict: the first of a server, or of one that came back, in full."""
+        if outcome.answer is None:
+            return
+        server = (outcome.url, outcome.outages)
+        try:
+            self._gate.later(outcome)
+            if server not in self._judged_servers:
+                self._gate.first([outcome], answered_before=True)
+        except GateError as error:
+            self._bad_verdict = error
+            self._name_server(error, [outcome])
+            self._journal.append(rejected(outcome.request, error.what))
+            raise
+        self._judged_servers.add(server)
+
     def _judge(self, verdict: Callable[[], None]) -> None:
         try:
             verdict()
         except GateError as error:
             self._bad_verdict = error
+            self._name_server(error, self._waiting)
+            self._counts.waiting = 0
             for outcome in self._waiting:
                 if outcome.answer is not None:
                     self._journal.append(rejected(outcome.request, error.what))
             raise
 
+    def _name_server(self, error: GateError, outcomes: Sequence[Outcome]) -> None:
+        """Say which of several servers answered: often only one of them is wrong."""
+        if len(self._models) > 1:
+            urls = [outcome.url for outcome in outcomes if place(outcome.request) == error.where]
+            error.where = f"{error.where}, answered by {urls[0]}" if urls else error.where
+
     def _let_go(self) -> None:
         self._holds = False
         waiting, self._waiting = self._waiting, []
+        self._judged_servers |= {(outcome.url, outcome.outages) for outcome in waiting if outcome.answer}
         self._counts.waiting = 0
         for outcome in waiting:
             if outcome.answer is not None:

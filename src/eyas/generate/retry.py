@@ -13,7 +13,8 @@ _RANDOM = random.SystemRandom()  # clients started together must not retry toget
 
 def backoff_s(failures: int, base_s: float = 1.0, limit_s: float = 60.0) -> float:
     """Seconds to wait after so many failures in a row: base, 2 base, 4 base, ... each shortened by up to half."""
-    longest: float = min(limit_s, base_s * 2.0 ** (failures - 1))
+    doublings = min(failures - 1, 64)  # a server may be down for days
+    longest: float = min(limit_s, base_s * 2.0**doublings)
     return longest * _RANDOM.uniform(0.5, 1.0)
 
 
@@ -29,7 +30,7 @@ def retry_after_s(header: str | None, now: datetime | None = None, limit_s: floa
     except ValueError:
         try:
             moment = parsedate_to_datetime(header)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         seconds = (moment - (now or datetime.now(UTC))).total_seconds()

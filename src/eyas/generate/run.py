@@ -130,7 +130,9 @@ class Run:
         if (held := recorder.held(request)) is not None:
             return held
         reply = await client.ask(request)
-        return Outcome(request, reply.answer, reply.failure, reply.seconds, reply.attempts, reply.url)
+        return Outcome(
+            request, reply.answer, reply.failure, reply.seconds, reply.attempts, reply.url, reply.outages
+        )
 
     async def _each(self, items: Iterable[Item], work: Callable[[Item], Awaitable[None]]) -> None:
         """Work through items with `server.concurrency` workers, so that never more requests are in flight."""

@@ -19,6 +19,22 @@ from eyas.target.spec import ThinkFormat
 
 VERSION = 1
 NAME = "summary.json"
+_KEYS = frozenset(
+    (
+        "pid",
+        "state",
+        "message",
+        "written_at",
+        "seconds",
+        "rows",
+        "rate",
+        "failures",
+        "faults",
+        "endpoints",
+        "run",
+        "journal",
+    )
+)
 
 
 def write_summary(directory: Path, summary: Mapping[str, Any]) -> None:
@@ -33,12 +49,12 @@ def write_summary(directory: Path, summary: Mapping[str, Any]) -> None:
 
 
 def read_summary(directory: Path) -> dict[str, Any] | None:
-    """The summary of a journal directory; None if there is none of this version."""
+    """The summary of a journal directory; None if there is none of this version, or it is not whole."""
     try:
         summary = json.loads((directory / NAME).read_bytes())
     except (FileNotFoundError, ValueError):
         return None
-    if not isinstance(summary, dict) or summary.get("version") != VERSION:
+    if not isinstance(summary, dict) or summary.get("version") != VERSION or not summary.keys() >= _KEYS:
         return None
     return summary
 

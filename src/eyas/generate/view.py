@@ -12,10 +12,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from eyas.errors import printable
 from eyas.generate.tally import Tally
 from eyas.metrics import share
 
 UNKNOWN = "unknown"
+_UNASKED = "like another row or behind a failed turn"
+_PROBLEM_CHARACTERS = 120
 
 Summary = Mapping[str, Any]
 
@@ -41,6 +44,8 @@ def plain_line(summary: Summary) -> str:
     parts.append(f"reasoning {percent(run.reasoned_share)}{_median(run)}")
     parts.append(f"truncated {percent(run.truncated_share)}")
     parts.append(f"failed {rows['failed']}{_in_brackets(summary['failures'])}")
+    if rows["unasked"]:
+        parts.append(f"{rows['unasked']} {_UNASKED}")
     if summary["faults"]:
         parts.append(f"tried again {_sum(summary['faults'])}{_in_brackets(summary['faults'])}")
     return ", ".join(parts)
@@ -101,8 +106,9 @@ def endpoint_tables(endpoints: Sequence[Mapping[str, Any]]) -> list[Table]:
     for endpoint in endpoints:
         numbers = (endpoint["in_flight"], endpoint["window"], endpoint["answered"], endpoint["faults"])
         problem = endpoint.get("problem")
-        state = endpoint["state"] + (f": {problem}" if problem else "")
-        table.add_row(endpoint["url"], state, *(f"{number:,}" for number in numbers))
+        state = endpoint["state"] + (f": {printable(problem[:_PROBLEM_CHARACTERS])}" if problem else "")
+        # as Text: rich would read the address of [fe80::1] as markup
+        table.add_row(Text(endpoint["url"]), Text(state), *(f"{number:,}" for number in numbers))
     return [table]
 
 
@@ -152,9 +158,7 @@ def _rows(summary: Summary) -> str:
     text += f", {rows['waiting']:,} wait for the gate's verdict" if rows["waiting"] else ""
     text += f", {rows['failed']:,} failed, {rows['left']:,} left, {rows['in_flight']:,} in flight"
     text += f", {rows['refused']:,} refused for good before" if rows["refused"] else ""
-    return text + (
-        f", {rows['unasked']:,} like another row or behind a failed turn" if rows["unasked"] else ""
-    )
+    return text + (f", {rows['unasked']:,} {_UNASKED}" if rows["unasked"] else "")
 
 
 def _speeds(summary: Summary) -> str:

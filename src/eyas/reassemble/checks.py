@@ -183,7 +183,8 @@ def _places(think: ThinkFormat) -> dict[str, pl.Expr]:
     def ends_with(tail: list[int] | None) -> pl.Expr:
         if not tail:
             return pl.lit(value=False)
-        return pl.col("token_ids").list.slice(_Prompt - len(tail), len(tail)) == pl.lit(tail, dtype=TOKEN_IDS)
+        last = pl.col("token_ids").list.slice(_Prompt - len(tail), len(tail))
+        return (_Prompt >= len(tail)) & (last == pl.lit(tail, dtype=TOKEN_IDS))
 
     switched = think.off_tail_ids != think.on_tail_ids
     implicit = [_place(ids) for ids in think.implicit_end_ids]
@@ -191,7 +192,7 @@ def _places(think: ThinkFormat) -> dict[str, pl.Expr]:
         "opens_at": _place(think.start_ids),
         "ends_at": _place(think.end_ids),
         "tool_at": pl.min_horizontal(*implicit) if implicit else pl.lit(None, dtype=pl.Int64),
-        "opened": ends_with(think.on_tail_ids or think.start_ids) if think.prefilled else pl.lit(value=False),
+        "opened": ends_with(think.start_ids) | ends_with([*think.start_ids, *think.gap_after_start_ids]),
         "off": ends_with(think.off_tail_ids) if switched else pl.lit(value=False),
     }
 

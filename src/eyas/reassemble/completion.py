@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ def complete(
         InputError: the template refuses the messages of a row.
     """
     directory.mkdir(parents=True)
-    for number, piece in enumerate(pieces(table.rows())):
+    nothing = table.rows().head(0).collect()  # so that a table without rows is a file too
+    for number, piece in enumerate(chain([nothing], pieces(table.rows()))):
         _with_ids(piece, renderer, rebuilder).write_parquet(directory / f"{number:06}.parquet")
     return table.at(directory)
 

@@ -36,7 +36,8 @@ def sample(tables: Iterable[ValidatedTable], rows: int) -> pl.DataFrame:
     """
     columns = ("sample_id", "turn", "prompt_hash")
     found = [
-        table.rows().filter(pl.col("token_ids").is_not_null()).select(columns).collect() for table in tables
+        table.rows().filter(pl.col("prompt_token_ids").is_not_null()).select(columns).collect()
+        for table in tables  # both ids come together, and those of prompts are read faster
     ]
     return pl.concat(found).sort(*columns[::-1]).head(rows).select("sample_id", "turn")
 
@@ -45,7 +46,10 @@ def measure(table: ValidatedTable, chosen: pl.DataFrame, rebuilder: TextRebuilde
     """Compare the chosen answers of a table with what their text gives: columns SCHEMA."""
     found: list[dict[str, Any]] = []
     columns = table.rows().select("sample_id", "turn", "prompt_token_ids", "token_ids", *COLUMNS)
-    rows = columns.join(chosen.lazy(), on=["sample_id", "turn"], how="semi", maintain_order="left")
+    near = columns.filter(
+        pl.col("sample_id").is_in(chosen["sample_id"].implode())
+    )  # the scan leaves out the others
+    rows = near.join(chosen.lazy(), on=["sample_id", "turn"], how="semi", maintain_order="left")
     for piece in pieces(rows):
         found += [_compared(turn, rebuilder) for turn in piece.iter_rows(named=True)]
     return pl.DataFrame(found, schema=SCHEMA)

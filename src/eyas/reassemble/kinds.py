@@ -57,10 +57,11 @@ def with_kinds(rows: pl.LazyFrame, profile: TargetProfile) -> pl.LazyFrame:
 
 
 def prompt_opens(think: ThinkFormat) -> pl.Expr:
-    """Boolean: the prompt ends with the opening marker, so the target begins inside its thinking."""
-    if not think.prefilled:
-        return pl.lit(value=False)
-    return _ends_with(think.on_tail_ids or think.start_ids)
+    """Boolean: the prompt ends with the opening marker, so the target begins inside its thinking.
+
+    Seen in the prompt itself, because template arguments that the format does not know of can put the marker there.
+    """
+    return pl.any_horizontal(*(_ends_with(opening) for opening in think.openings))
 
 
 def prompt_closes(think: ThinkFormat) -> pl.Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import polars as pl
@@ -12,39 +12,44 @@ from eyas.errors import GateError
 from eyas.reassemble.checks import PROBLEMS, find_differences, find_problems, refuse
 from eyas.reassemble.inputs import pieces
 from eyas.reassemble.report import kind_counts, total_counts
-from eyas.reassemble.sequences import chosen, in_val, index, smallest_bucket
-from eyas.schema import Sequences, check
+from eyas.reassemble.sequences import chosen, index
+from eyas.reassemble.split import hashed, with_split
+from eyas.schema import Sequences, check, columns_of
 from eyas.tables import ROW_GROUP
 from eyas.target.spec import TargetProfile
 
 
 def index_of(
-    sequences: Mapping[str, pl.LazyFrame], roles: Mapping[str, str], val_share: float
+    sequences: Mapping[str, pl.LazyFrame],
+    roles: Mapping[str, str],
+    val_share: float,
+    question_hash: Callable[[str], str],
 ) -> pl.DataFrame:
     """The index of all datasets, in order, with `split`: where each sequence goes, null if it is not used.
+
+    `question_hash`: of a conversation's first question, the prompt hash of a conversation that asks nothing else.
 
     Raises:
         GateError: two sequences have the same id.
     """
-    parts = [index(rows).with_columns(role=pl.lit(roles[name])) for name, rows in sequences.items()]
+    begins = pl.coalesce(hashed(pl.col("opening"), question_hash), "prompt_hash")
+    parts = [
+        index(rows, split_hash=begins).with_columns(role=pl.lit(roles[name]))
+        for name, rows in sequences.items()
+    ]
     found = pl.concat(parts)
-    _refuse_duplicates(found)
-    held_out = in_val(val_share, smallest_bucket(found.filter(pl.col("role") == "train")))
-    side = pl.when(pl.col("role") == "eval").then(pl.lit("eval")).when(held_out).then(pl.lit("val"))
-    split = pl.when(pl.col("reason").is_null()).then(side.otherwise(pl.lit("train")))
-    return found.with_columns(split=split)
+    _refuse_repeated(found)
+    return with_split(found, val_share)
 
 
-def write_splits(
-    directory: Path, sequences: Mapping[str, pl.LazyFrame], found: pl.DataFrame, val_share: float
-) -> None:
+def write_splits(directory: Path, sequences: Mapping[str, pl.LazyFrame], found: pl.DataFrame) -> None:
     """Write the three files, each in the order of the index `found`."""
-    roles = dict(found.select("dataset", "role").unique().rows())
-    held_out = in_val(val_share, smallest_bucket(found.filter(pl.col("role") == "train")))
-    sides = {"train": ("train", ~held_out), "val": ("train", held_out), "eval": ("eval", None)}
     for split in paths.SPLITS:
-        role, side = sides[split]
-        parts = [chosen(rows, side) for name, rows in sequences.items() if roles.get(name, role) == role]
+        parts = [pl.LazyFrame(schema=columns_of(Sequences))]
+        for name, rows in sequences.items():
+            used = found.filter(dataset=name).select(pl.col("split").eq_missing(pl.lit(split))).to_series()
+            if used.any():
+                parts.append(chosen(rows, used))
         pl.concat(parts).sink_parquet(
             directory / paths.sequences(split).name,
             compression_level=1,
@@ -70,10 +75,13 @@ def check_files(directory: Path, found: pl.DataFrame, profile: TargetProfile) ->
         _refuse_other_rows(
             split, written.select("sequence_id").collect()["sequence_id"], expected["sequence_id"]
         )
+        read = 0
         for piece in pieces(written):
             check(Sequences, piece, str(path))
-            problems += [find_problems(piece, profile), find_differences(piece, expected)]
+            answers = expected[read : read + piece.height]  # those of the piece: the order is the same
+            problems += [find_problems(piece, profile), find_differences(piece, answers)]
             counts.append(kind_counts(piece))
+            read += piece.height
     refuse(pl.concat(problems), found.filter(pl.col("split").is_not_null()).height)
     return total_counts(counts)
 
@@ -88,7 +96,7 @@ def _refuse_other_rows(split: str, written: pl.Series, expected: pl.Series) -> N
         )
 
 
-def _refuse_duplicates(found: pl.DataFrame) -> None:
+def _refuse_repeated(found: pl.DataFrame) -> None:
     twice = found.filter(pl.col("sequence_id").is_duplicated())["sequence_id"]
     if len(twice):
         raise GateError(

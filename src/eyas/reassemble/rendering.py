@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import compress, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from eyas.errors import GateError, InputError
+from eyas.reassemble.parts import PartEncoder
+from eyas.schema import TOKEN_IDS
 from eyas.target.template import load_tokenizer, render_text
 
 COLUMNS = ("sample_id", "turn", "messages", "tools", "prompt_token_ids")
@@ -38,6 +40,8 @@ class Renderer:
     ) -> None:
         self.tokenizer = load_tokenizer(target, trust_remote_code=trust_remote_code)
         self._template_kwargs = template_kwargs
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        self._encoder = None if backend is None else PartEncoder(backend)
 
     def render(self, rows: pl.DataFrame) -> list[list[int]]:
         """Prompt ids of rows with the columns sample_id, messages and tools.
@@ -45,9 +49,22 @@ class Renderer:
         Raises:
             InputError: the template refuses the messages of a row; names it.
         """
-        return self._encode(
-            [self._text(*row) for row in rows.select("sample_id", "messages", "tools").iter_rows()]
-        )
+        return self._whole(self._texts(rows))
+
+    def differing(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Of rows with the columns COLUMNS, those whose prompt ids are not those of `render`, which are in `local`.
+
+        Raises:
+            InputError: the template refuses the messages of a row; names it.
+        """
+        texts = pl.Series("text", self._texts(rows), dtype=pl.String)
+        in_parts = self._whole if self._encoder is None else self._encoder.encode
+        left = _unequal(rows.with_columns(texts), in_parts(texts.to_list()))
+        return _unequal(left, self._whole(left["text"].to_list()))  # nearly always none
+
+    def _texts(self, rows: pl.DataFrame) -> list[str]:
+        asked = zip(rows["sample_id"], _messages(rows["messages"]), rows["tools"], strict=True)
+        return [self._text(*row) for row in asked]
 
     def _text(self, sample_id: str, messages: list[dict[str, Any]], tools: str | None) -> str:
         try:
@@ -61,12 +78,11 @@ class Renderer:
         except InputError as error:
             raise InputError(error.what, where=sample_id, hint=error.hint) from error
 
-    def _encode(self, texts: list[str]) -> list[list[int]]:
+    def _whole(self, texts: list[str]) -> list[list[int]]:
         """Special tokens in the texts recognised, none added: what target.template.encode does, without offsets."""
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        if backend is None or not texts:
+        if self._encoder is None:
             return [list(self.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
-        return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+        return self._encoder.encode_whole(texts)
 
 
 def mismatches(rows: Iterable[pl.DataFrame], renderer: Renderer) -> Iterator[Mismatch]:
@@ -76,14 +92,25 @@ def mismatches(rows: Iterable[pl.DataFrame], renderer: Renderer) -> Iterator[Mis
     """
     for piece in rows:
         given = piece.filter(pl.col("prompt_token_ids").is_not_null())
-        rendered = pl.Series("local", renderer.render(given), dtype=pl.List(pl.Int32))
-        for sample_id, server_ids, local_ids in (
-            given.with_columns(rendered)
-            .filter(pl.col("local") != pl.col("prompt_token_ids"))
-            .select("sample_id", "prompt_token_ids", "local")
-            .iter_rows()
-        ):
+        different = renderer.differing(given).select("sample_id", "prompt_token_ids", "local")
+        for sample_id, server_ids, local_ids in different.iter_rows():
             yield _first_difference(sample_id, server_ids, local_ids)
+
+
+def _unequal(rows: pl.DataFrame, local: list[list[int]]) -> pl.DataFrame:
+    """The rows whose prompt_token_ids are others than `local`, with the column `local`."""
+    server = rows["prompt_token_ids"].to_list()
+    differs = [ours != theirs for ours, theirs in zip(local, server, strict=True)]
+    found = pl.Series("local", list(compress(local, differs)), dtype=TOKEN_IDS)
+    return rows.filter(pl.Series(differs, dtype=pl.Boolean)).with_columns(found)
+
+
+def _messages(column: pl.Series) -> list[list[dict[str, Any]]]:
+    """The messages without the keys that are null in all of them."""
+    flat = column.filter(column.list.len() > 0).explode().struct.unnest()
+    names = [name for name in flat.columns if flat[name].null_count() < flat.height]
+    rows = iter(flat.select(names).rows(named=True))
+    return [list(islice(rows, length)) for length in column.list.len()]
 
 
 def refuse_mismatches(found: list[Mismatch], checked: int, tokenizer: Any) -> None:

@@ -10,16 +10,14 @@ from __future__ import annotations
 import polars as pl
 
 from eyas.answers import MISFILED_REASONING
-from eyas.errors import ArtifactError, GateError
 from eyas.reassemble.kinds import with_kinds
 from eyas.reassemble.params import ReassembleParams
+from eyas.reassemble.split import DUPLICATE, opening
 from eyas.schema import Sequences, columns_of
 from eyas.target.spec import TargetProfile
 
-HASH_DIGITS = 12
-"""Hex digits of prompt_hash that decide the split."""
-BY_POLICY = ("truncated", "too_long")
-"""Reasons for which params drop good sequences."""
+BY_POLICY = ("truncated", "too_long", DUPLICATE)
+"""Reasons for which good sequences are dropped."""
 NO_IDS = "no_ids"
 THINKING_LOST = "thinking_lost"
 """The server separated thinking from the answer, but the ids hold none."""
@@ -28,12 +26,12 @@ THINKING_LOST = "thinking_lost"
 def candidates(
     rows: pl.LazyFrame, profile: TargetProfile, params: ReassembleParams, weight: float = 1.0
 ) -> pl.LazyFrame:
-    """One sequence per row, in the same order: the columns of schema.Sequences, and those of `index`.
+    """One sequence per row, in the same order: the columns of schema.Sequences, those of `index`, `place` and `opening`.
 
     `rows` has schema Validated and, where ids were made of text, `origin` and `refused` (why not). `reason` says why a
-    sequence must not be used; null if it is good.
+    sequence must not be used; null if it is good. `place` counts the rows; `opening`: the conversation's first question.
     """
-    rows = _cut(rows, params)
+    rows = _cut(rows.with_row_index("place"), params)
     prompt, generated = pl.col("prompt_token_ids"), pl.col("token_ids")
     sequence_id = (
         pl.when(pl.col("turn") == 0).then("sample_id").otherwise(pl.format("{}#{}", "sample_id", "turn"))
@@ -43,6 +41,7 @@ def candidates(
         num_prompt_tokens=prompt.list.len().cast(pl.Int32),
         num_generated_tokens=generated.list.len().cast(pl.Int32),
         weight=pl.lit(weight, dtype=pl.Float32),
+        opening=opening(),
         prompt_print=prompt.hash(),
         generated_print=generated.hash(),
     )
@@ -51,8 +50,8 @@ def candidates(
     )
 
 
-def index(sequences: pl.LazyFrame) -> pl.DataFrame:
-    """What is small of `candidates`, one row each: who it is, lengths, fingerprints of its ids, `reason`."""
+def index(sequences: pl.LazyFrame, **more: pl.Expr) -> pl.DataFrame:
+    """What is small of `candidates`, one row each: who it is, lengths, fingerprints of its ids, `reason`, and `more`."""
     columns = (
         "sequence_id",
         "dataset",
@@ -67,59 +66,15 @@ def index(sequences: pl.LazyFrame) -> pl.DataFrame:
         "generated_print",
         "reason",
     )
-    return sequences.select(columns).collect(engine="streaming")
+    return sequences.select(*columns, **more).collect(engine="streaming")
 
 
-def chosen(sequences: pl.LazyFrame, held_out: pl.Expr | None = None) -> pl.LazyFrame:
-    """The good ones, of one side of the split if given: schema Sequences, in the same order."""
-    good = sequences.filter(pl.col("reason").is_null())
-    if held_out is not None:
-        good = good.filter(held_out)
-    return good.select(columns_of(Sequences).names())
-
-
-def smallest_bucket(train: pl.DataFrame) -> int:
-    """The bucket of the prompt that is always held out; `train` is the index of the training rows."""
-    smallest = train.filter(pl.col("reason").is_null()).select(_bucket().min()).item()
-    return 0 if smallest is None else int(smallest)
-
-
-def in_val(val_share: float, smallest: int) -> pl.Expr:
-    """Boolean: the training prompt belongs to `val`.
-
-    Decided by its own hash, so that a conversation, its turns and all its duplicates are on one side and stay there when
-    other prompts come or go. One exception: the prompt with the smallest hash is always in, so that `val` is never
-    empty.
-    """
-    return (_bucket() < int(val_share * 16**HASH_DIGITS)) | (_bucket() == smallest)
-
-
-def check_split(index: pl.DataFrame) -> None:
-    """`index` with the column `split`: train, val or eval, null where the sequence is not used.
-
-    Raises:
-        ArtifactError: a training prompt is also an evaluation prompt.
-        GateError: nothing is left to train on.
-    """
-    evaluation, training = (
-        index.filter(pl.col("split").is_in(splits)) for splits in (["eval"], ["train", "val"])
-    )
-    overlap = training.join(evaluation.select("prompt_hash"), on="prompt_hash", how="semi")
-    if len(overlap):
-        raise ArtifactError(
-            f"{overlap['prompt_hash'].n_unique()} training prompts are also evaluation prompts, "
-            f"for example {overlap['sample_id'][0]}",
-            hint="the prompt tables are not of one run: dvc repro prompts",
-        )
-    if "train" not in training["split"]:
-        raise GateError(
-            f"no training sequence is left of {training.height}",
-            hint="raise `reassemble.max_length`, lower `reassemble.val_share`, or add prompts",
-        )
-
-
-def _bucket() -> pl.Expr:
-    return pl.col("prompt_hash").str.head(HASH_DIGITS).str.to_integer(base=16, dtype=pl.Int64)
+def chosen(sequences: pl.LazyFrame, used: pl.Series | None = None) -> pl.LazyFrame:
+    """The good ones, or those for which `used` (Boolean, one for each row) says so: schema Sequences, in the same order."""
+    good = pl.col("reason").is_null()
+    if used is not None:
+        good = pl.col("place").map_batches(used.gather, return_dtype=pl.Boolean, is_elementwise=True)
+    return sequences.filter(good).select(columns_of(Sequences).names())
 
 
 def _cut(rows: pl.LazyFrame, params: ReassembleParams) -> pl.LazyFrame:

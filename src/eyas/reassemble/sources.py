@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -68,6 +69,8 @@ class Sources:
         """
         found: list[Mismatch] = []
         checked = 0
+        load_tokenizer(self.target, trust_remote_code=self._trust)
+        gc.freeze()  # what is loaded stays: the collector would look at it again and again
         for table in self.tables:
             given = table.rows().filter(pl.col("prompt_token_ids").is_not_null()).select(COLUMNS)
             checked += given.select(pl.len()).collect().item()

@@ -43,21 +43,34 @@ def external_base_urls() -> list[str]:
     """The URLs of OPENAI_BASE_URL, separated by commas, without final slashes; none: a server is to be started.
 
     Raises:
-        ServerError: one is no http(s) URL, or is named twice.
+        ServerError: one is no http(s) URL, holds a password or a query, or is named twice.
     """
     urls = [
         url for part in os.environ.get("OPENAI_BASE_URL", "").split(",") if (url := part.strip().rstrip("/"))
     ]
     for url in urls:
-        if not url.startswith(("http://", "https://")):
-            raise ServerError(
-                "OPENAI_BASE_URL is not an http(s) URL",
-                where=url,
-                hint="for example http://127.0.0.1:8000/v1",
-            )
+        _check_url(url)
         if urls.count(url) > 1:
             raise ServerError("OPENAI_BASE_URL names a server twice", where=url)
     return urls
+
+
+def _check_url(url: str) -> None:
+    example = "for example http://127.0.0.1:8000/v1"
+    try:
+        parts = httpx2.URL(url)
+    except httpx2.InvalidURL as error:
+        raise ServerError(f"OPENAI_BASE_URL is not a URL: {error}", where=url, hint=example) from error
+    if parts.scheme not in ("http", "https") or not parts.host:
+        raise ServerError("OPENAI_BASE_URL is not an http(s) URL", where=url, hint=example)
+    if parts.userinfo:  # addresses are logged and stored with every answer
+        raise ServerError(
+            "OPENAI_BASE_URL holds a user name or password",
+            where=str(parts.copy_with(userinfo=b"")),
+            hint="leave it out of the address; a key goes into OPENAI_API_KEY",
+        )
+    if parts.query or parts.fragment:
+        raise ServerError("OPENAI_BASE_URL holds a query or fragment", where=url, hint=example)
 
 
 def external_base_url() -> str | None:
@@ -77,8 +90,19 @@ def external_base_url() -> str | None:
 
 
 def api_key() -> str:
-    """OPENAI_API_KEY; servers without keys accept any."""
-    return os.environ.get("OPENAI_API_KEY") or "EMPTY"
+    """OPENAI_API_KEY without spaces and newlines around it; servers without keys accept any.
+
+    Raises:
+        ServerError: it holds characters that no header can carry.
+    """
+    key = os.environ.get("OPENAI_API_KEY", "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ServerError(
+            "OPENAI_API_KEY holds characters that are not printable ASCII",
+            where="the environment",
+            hint="copy the key again",
+        )
+    return key or "EMPTY"
 
 
 def trusts_proxies(base_url: str) -> bool:
@@ -94,14 +118,27 @@ def trusts_proxies(base_url: str) -> bool:
 
 
 def effective_proxy(url: str) -> str | None:
-    """The proxy that the environment sets for this URL, None if it is reached directly."""
+    """The proxy that the environment sets for this URL, None if it is reached directly.
+
+    Raises:
+        ServerError: it is none that generation can go through.
+    """
     if not trusts_proxies(url):
         return None
     target = httpx2.URL(url)
     if urllib.request.proxy_bypass(target.host):
         return None
     proxies = urllib.request.getproxies()
-    return proxies.get(target.scheme) or proxies.get("all")
+    proxy = proxies.get(target.scheme) or proxies.get("all")
+    if proxy is not None and "://" not in proxy:
+        proxy = f"http://{proxy}"
+    if proxy is not None and not proxy.startswith(("http://", "https://")):
+        raise ServerError(
+            f"{url} would be reached through the proxy {proxy.rpartition('@')[2]}, which is no HTTP proxy",
+            where=f"{target.scheme.upper()}_PROXY or ALL_PROXY",
+            hint="set an http:// proxy, or name the server's host in NO_PROXY",
+        )
+    return proxy
 
 
 def server_root(base_url: str) -> str:
@@ -143,12 +180,16 @@ def check_model(base_url: str, expected_name: str) -> ModelInfo:
         return ModelInfo(expected_name, None, _version(base_url))
     _refuse_status(reply, url)
     try:
-        models: dict[str, dict[str, Any]] = {model["id"]: model for model in reply.json()["data"]}
+        models: dict[str, dict[str, Any]] = {str(model["id"]): model for model in reply.json()["data"]}
     except (ValueError, KeyError, TypeError) as error:
-        raise ServerError("the server's model list can't be read", where=url) from error
+        raise ServerError(
+            "the server's model list can't be read",
+            where=url,
+            hint="OPENAI_BASE_URL is the address of an OpenAI-compatible server and ends with /v1",
+        ) from error
     if expected_name not in models:
         raise ServerError(
-            f"the server serves {', '.join(sorted(models)) or 'nothing'}, not {expected_name}",
+            f"the server serves {_some(sorted(models))}, not {expected_name}",
             where=base_url,
             hint=f"start it with --served-model-name {expected_name}, or correct `target` in params.yaml",
         )
@@ -189,6 +230,11 @@ def _version(base_url: str) -> str | None:
     return None
 
 
+def _some(names: Sequence[str], limit: int = 8) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return (", ".join(names[:limit]) or "nothing") + more
+
+
 def _listed(urls: Sequence[str], values: Sequence[object]) -> str:
     return ", ".join(f"{url}: {value}" for url, value in zip(urls, values, strict=True))
 
@@ -205,7 +251,7 @@ def _request(url: str) -> httpx2.Response:
         return httpx2.get(url, headers=headers, timeout=_TIMEOUT_S, trust_env=trusts_proxies(url))
     except httpx2.HTTPError as error:
         raise ServerError(
-            f"the server can't be reached: {error or type(error).__name__}",
+            f"the server can't be reached: {str(error) or type(error).__name__}",
             where=url,
             hint="check that it runs and that OPENAI_BASE_URL is right",
         ) from error
@@ -214,5 +260,11 @@ def _request(url: str) -> httpx2.Response:
 def _refuse_status(reply: httpx2.Response, url: str) -> None:
     if reply.is_success:
         return
-    hint = "check OPENAI_API_KEY" if reply.status_code in (401, 403) else None
+    if reply.is_redirect:
+        raise ServerError(
+            f"the server sends us on to {reply.headers.get('Location', 'nowhere')}",
+            where=url,
+            hint="set OPENAI_BASE_URL to the final address",
+        )
+    hint = "check OPENAI_API_KEY" if reply.status_code in (401, 403) else "look at the server's log"
     raise ServerError(f"the server answered with status {reply.status_code}", where=url, hint=hint)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from eyas.schema import Validated, check, columns_of
+from eyas.schema import RULES, Validated, columns_of
 from eyas.target.spec import TargetProfile
 from eyas.tokenkinds import FRONT
 from eyas.validate.flags import calls_tools, is_blank, with_flags
@@ -49,7 +49,7 @@ class Judged:
     """A batch of responses after judgement."""
 
     validated: pl.DataFrame
-    """Schema Validated: the rows that break no rule."""
+    """The columns of schema.Validated: the rows that break no rule."""
     ledger: pl.DataFrame
     """LEDGER_SCHEMA, all rows."""
     sample: pl.DataFrame
@@ -69,6 +69,7 @@ SAMPLE = [
 """What comparing texts with ids needs of a row."""
 
 _PLACE = "place"
+_BROKEN_SCHEMA = pl.Schema({_PLACE: pl.UInt32(), "rule": pl.String(), "rules": RULES, "value": pl.String()})
 
 
 def judge(
@@ -90,14 +91,15 @@ def judge(
     broken = _broken(rows, rules)
     valid = rows if broken.is_empty() else rows.join(broken, on=_PLACE, how="anti", maintain_order="left")
     validated = valid.select(columns_of(Validated).names())
-    check(Validated, validated, "validated rows")
-    return Judged(validated, _ledger(rows, broken), _comparable(valid).head(sample))
+    return Judged(validated, _ledger(rows, broken), _comparable(valid, sample))
 
 
 def _broken(rows: pl.DataFrame, rules: Sequence[Rule]) -> pl.DataFrame:
-    """The rows that break a rule: their place, `rule`, `value`, `rules`."""
+    """The rows that break a rule, _BROKEN_SCHEMA."""
     fails = rows.select(rule.fails.fill_null(value=False).alias(rule.name) for rule in rules)
     places = fails.select(pl.any_horizontal(pl.all())).to_series().arg_true()
+    if places.is_empty():
+        return pl.DataFrame(schema=_BROKEN_SCHEMA)
     names = pl.concat_list(pl.when(pl.col(rule.name)).then(pl.lit(rule.name)) for rule in rules)
     found = fails[places].select(rules=names.list.drop_nulls())
     # values are made for these rows only: most cost a text for each row
@@ -129,7 +131,11 @@ def _ledger(rows: pl.DataFrame, broken: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _comparable(valid: pl.DataFrame) -> pl.DataFrame:
-    """Rows whose texts hold all that the ids say; a tool call is in neither text."""
+def _comparable(valid: pl.DataFrame, sample: int) -> pl.DataFrame:
+    """The first rows by prompt hash whose texts hold all that the ids say; a tool call is in neither text."""
     comparable = pl.col("token_ids").is_not_null() & ~calls_tools()
-    return valid.filter(comparable).sort("prompt_hash", *KEY).select(SAMPLE)
+    order = valid.select(comparable.alias("comparable"), "prompt_hash", *KEY).with_row_index(_PLACE)
+    first = (
+        order.filter("comparable").sort("prompt_hash", *KEY).head(sample)
+    )  # keys are sorted, not whole rows
+    return valid.select(SAMPLE)[first[_PLACE]]

@@ -15,7 +15,7 @@ from eyas.schema import Quarantined, Validated, check, columns_of
 from eyas.tables import write_batches
 from eyas.target.spec import TargetProfile
 from eyas.validate.judgement import LEDGER_SCHEMA, Judged, judge
-from eyas.validate.responses import Block, read_blocks, read_lines, responses_of
+from eyas.validate.responses import Block, block_of, read_blocks, responses_of
 from eyas.validate.rule import Rule
 from eyas.validate.turns import KEY
 
@@ -24,8 +24,8 @@ Result = TypeVar("Result")
 
 WORKERS = 2
 """Batches that are judged at the same time: decoding JSON keeps one core busy, and each costs some 200 MB."""
-QUARANTINE_ROWS = 1024
-"""Quarantined rows that are written at a time, each with its line."""
+LINES = 1024
+"""Lines that are read by their places at a time."""
 
 
 @dataclass
@@ -51,10 +51,11 @@ class Passage:
             ArtifactError: the responses are no table of responses.
         """
         write_batches(path, Validated, self._validated(), notes)
-        ledger = self.ledger.filter(pl.col("rule").is_null())
-        if not ledger.select(KEY).equals(ledger.select(KEY).sort(KEY)):
-            rows = pl.read_parquet(path).sort(KEY)
-            write_batches(path, Validated, rows.iter_slices(), notes)
+        keys = self.ledger.select(KEY)
+        if (
+            not keys.equals(keys.sort(KEY)) and not keys.is_duplicated().any()
+        ):  # the set rule stops repeated ones
+            write_batches(path, Validated, self._validated_in_order(), notes)
 
     def write_quarantined(self, path: Path) -> None:
         """Write the other rows, schema Quarantined, sorted likewise."""
@@ -75,9 +76,17 @@ class Passage:
             self._keep(judged)
             yield judged.validated
 
+    def _validated_in_order(self) -> Iterator[pl.DataFrame]:
+        """The valid rows again, read line by line in their order: generate writes them so, another program may not."""
+        valid = self.ledger.filter(pl.col("rule").is_null()).sort(KEY)
+        blocks = (block_of(self.responses, part) for part in valid.iter_slices(LINES))
+        return (judged.validated for judged in in_order(self._judge, blocks, WORKERS))
+
     def _judge(self, block: Block) -> Judged:
         responses = responses_of(block)
-        return judge(responses, self.asked, self.rules, self.profile, sample=self.sample_rows)
+        judged = judge(responses, self.asked, self.rules, self.profile, sample=self.sample_rows)
+        check(Validated, judged.validated, "validated rows")
+        return judged
 
     def _keep(self, judged: Judged) -> None:
         self._ledgers.append(judged.ledger)
@@ -86,9 +95,9 @@ class Passage:
 
     def _quarantined(self) -> Iterator[pl.DataFrame]:
         broken = self.ledger.drop_nulls("rule").sort(KEY)
-        for part in broken.iter_slices(QUARANTINE_ROWS):
-            lines = read_lines(self.responses, part)
-            table = part.with_columns(lines).select(columns_of(Quarantined).names())
+        for part in broken.iter_slices(LINES):
+            row = block_of(self.responses, part).lines["row"]
+            table = part.with_columns(row).select(columns_of(Quarantined).names())
             check(Quarantined, table, "quarantined rows")
             yield table
 

@@ -34,7 +34,8 @@ SHAPE = pl.Schema(
 )
 """Columns that `with_shape` adds; all null where a row has no ids or the target no think format.
 
-prefilled        the prompt ends with the opening marker
+prefilled        the prompt ends with the opening marker, bare or with its gap, whatever the format expects: a template
+                 argument that no switch is known for may write it
 thinking_off     the prompt ends as the template ends it with thinking switched off
 opening_at       index of the first opening marker that was generated
 closing_at       index of the first closing marker
@@ -62,7 +63,7 @@ def with_shape(rows: pl.DataFrame, profile: TargetProfile) -> pl.DataFrame:
         num_closings=count(tokens, think.end_ids),
         implicit_end=first_of(tokens, think.implicit_end_ids),
         num_tokens=ids.list.len().cast(pl.Int64) - ids.list.last().is_in(profile.end_of_turn_ids),
-        prefilled=_ends_with(prompt, (think.on_tail_ids or think.start_ids) if think.prefilled else None),
+        prefilled=pl.any_horizontal(_ends_with(prompt, opening) for opening in think.openings),
         thinking_off=_ends_with(
             prompt, think.off_tail_ids if think.off_tail_ids != think.on_tail_ids else None
         ),
