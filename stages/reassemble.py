@@ -13,9 +13,9 @@ from eyas.config import load_section
 from eyas.datasets import load_datasets
 from eyas.files import atomic_directory
 from eyas.hashing import Guard
+from eyas.identity import prompt_hash
 from eyas.metrics import write_report
 from eyas.process import run_stage
-from eyas.prompts.identity import prompt_hash
 from eyas.reassemble.drift import drift_report, refuse_drift
 from eyas.reassemble.inputs import check_tables, check_weights, scan_validated
 from eyas.reassemble.params import ReassembleParams

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from eyas.prompts.identity import prompt_hash
+from eyas.identity import prompt_hash
 from eyas.prompts.overlap import Taken, keys, overlap, turn_hashes
 
 

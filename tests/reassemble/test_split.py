@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eyas.errors import ArtifactError, GateError
-from eyas.prompts.identity import prompt_hash
+from eyas.identity import prompt_hash
 from eyas.reassemble.params import ReassembleParams
 from eyas.reassemble.publish import check_files, index_of, write_splits
 from eyas.reassemble.sequences import candidates

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from eyas.prompts.identity import prompt_hash
+from eyas.identity import prompt_hash
 from eyas.tables import TEMPLATE_KWARGS, write_table
 from eyas.target.template import render_prompt
 from tests.hand_made import END, profile, raw, validated

@@ -14,7 +14,7 @@ import sys
 import warnings
 from typing import Any
 
-from eyas.prompts.identity import prompt_hash
+from eyas.identity import prompt_hash
 
 MAX_TRIES_PER_ITEM = 5
 """A task with so many repeats that this factor does not reach `size` has too small a domain and gives fewer."""

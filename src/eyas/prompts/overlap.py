@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from eyas.prompts.identity import prompt_hash
+from eyas.identity import prompt_hash
 from eyas.turns import questions
 
 

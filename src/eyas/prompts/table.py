@@ -10,7 +10,7 @@ import polars as pl
 
 from eyas.datasets import DatasetParams
 from eyas.errors import InputError
-from eyas.prompts.identity import prompt_hash
+from eyas.identity import prompt_hash
 from eyas.prompts.normalise import normalise
 from eyas.prompts.overlap import Taken, keys, overlap, turn_hashes
 from eyas.prompts.params import PromptsParams

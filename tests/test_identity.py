@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from eyas.prompts.identity import normalised, prompt_hash
+from eyas.identity import normalised, prompt_hash
 
 
 def user(text: str) -> list[dict[str, str]]:
