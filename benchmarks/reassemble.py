@@ -60,7 +60,7 @@ class Measured:
     peak_bytes: int
 
 
-class Workplace:
+class Scratch:
     """A directory in which the stages run."""
 
     def __init__(self, directory: Path) -> None:
@@ -182,7 +182,7 @@ class Workplace:
 def main() -> None:
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
     with tempfile.TemporaryDirectory() as directory:
-        place = Workplace(Path(directory))
+        place = Scratch(Path(directory))
         tokens = place.write(rows)
         size = (place.directory / paths.raw_responses("many")).stat().st_size
         print(f"{rows} answers, {tokens / rows:.0f} tokens each, {size / 1e9:.2f} GB of raw_responses.jsonl")
