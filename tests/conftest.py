@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -21,3 +22,9 @@ def one_thread() -> None:
     except ImportError:  # the tests of torch-free packages run without it
         return
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """A shell starts background jobs with SIGINT ignored, which we and every child would inherit."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
