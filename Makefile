@@ -26,7 +26,7 @@ repro: $(VENV)/.ready $(SERVER)
 test: unit $(VLLM_VENV)/.ready-$(DEVICE)
 	python -m pytest -m "pipeline and not stress" tests
 
-stress: $(VENV)/.ready
+stress: $(VENV)/.ready $(VLLM_VENV)/.ready-$(DEVICE)
 	python -m pytest -m stress tests
 
 unit: $(VENV)/.ready

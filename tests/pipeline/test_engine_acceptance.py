@@ -162,8 +162,13 @@ def draft_vocab(held: Held) -> VocabMap:
 
 @pytest.mark.parametrize(
     "flags",
-    [{}, {"norm_before_fc": True, "norm_before_residual": True, "norm_output": True}, {"fc_norm": True}],
-    ids=lambda flags: "+".join(flags) or "plain",
+    [
+        pytest.param({}, id="plain", marks=pytest.mark.stress),
+        pytest.param(
+            {"norm_before_fc": True, "norm_before_residual": True, "norm_output": True}, id="three norms"
+        ),
+        pytest.param({"fc_norm": True}, id="fc_norm", marks=pytest.mark.stress),
+    ],
 )
 def test_the_engine_accepts_what_was_simulated(held: Held, tmp_path: Path, flags: dict[str, Any]) -> None:
     vocab = draft_vocab(held)

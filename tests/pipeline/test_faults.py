@@ -24,10 +24,9 @@ ROOT = Path(__file__).parents[2]
 ROWS = 20_000
 
 
+@pytest.mark.stress
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "stream", [False, pytest.param(True, marks=pytest.mark.stress)], ids=["whole", "stream"]
-)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_20000_rows_with_5_percent_faults_end_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
