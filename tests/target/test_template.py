@@ -28,6 +28,17 @@ def test_rendered_prompt(llama: Path) -> None:
     assert ids.count(2) == 3
 
 
+def test_a_relative_folder_is_that_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        template = "{% for m in messages %}{{ m['content'] }}{% endfor %} " + name
+        write_target(tmp_path / name / "target", template=template)
+        monkeypatch.chdir(tmp_path / name)
+        text = load_tokenizer(Path("target")).decode(render_prompt(Path("target"), MESSAGES[:1]))
+        assert text == f"one {name}"
+
+
 def test_template_arguments_are_passed(tmp_path: Path) -> None:
     template = "{% for m in messages %}{{ m['content'] }}{% endfor %}{{ mood }}"
     folder = write_target(tmp_path / "t", template=template)

@@ -17,9 +17,8 @@ PROBE = "Xq7 probe answer"
 """A text that a template passes through unchanged and that occurs nowhere else in it."""
 
 
-@lru_cache(maxsize=2)
 def load_tokenizer(directory: Path, *, trust_remote_code: bool = False) -> Any:
-    """The tokenizer of a model folder.
+    """The tokenizer of a model folder; loaded once.
 
     tokenizer.json is taken literally: the model-specific classes of transformers may replace parts of it, and
     loading them imports torch. Folders without that file go through AutoTokenizer.
@@ -28,21 +27,27 @@ def load_tokenizer(directory: Path, *, trust_remote_code: bool = False) -> Any:
         InputError: the folder has no tokenizer that can be loaded.
     """
     try:
-        if (directory / "tokenizer.json").exists():
-            from transformers import PreTrainedTokenizerFast
-
-            return PreTrainedTokenizerFast.from_pretrained(directory, clean_up_tokenization_spaces=False)
-        from transformers import AutoTokenizer
-
-        return AutoTokenizer.from_pretrained(
-            directory, local_files_only=True, trust_remote_code=trust_remote_code
-        )
+        return _loaded(directory.resolve(), trust_remote_code)
     except (OSError, ValueError, ImportError) as error:
         raise InputError(
             f"the tokenizer can't be loaded: {error}",
             where=str(directory),
             hint="the folder needs tokenizer.json and tokenizer_config.json, or target.trust_remote_code: true",
         ) from error
+
+
+@lru_cache(maxsize=2)
+def _loaded(directory: Path, trust_remote_code: bool) -> Any:
+    """`directory` is absolute: a relative one means another folder in another working directory."""
+    if (directory / "tokenizer.json").exists():
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast.from_pretrained(directory, clean_up_tokenization_spaces=False)
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(
+        directory, local_files_only=True, trust_remote_code=trust_remote_code
+    )
 
 
 def render_prompt(
