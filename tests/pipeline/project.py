@@ -150,7 +150,7 @@ class Project:
 
     def restore(self) -> None:
         """Back to the last commit and its outputs."""
-        self.git("checkout", "--quiet", "--", ".")
+        self.git("reset", "--quiet", "--hard")  # dvc stages dvc.lock, so the index is not the last commit
         self.dvc("checkout", "--quiet", "--force")
 
     def journal_entries(self) -> list[dict[str, Any]]:
