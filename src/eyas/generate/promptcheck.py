@@ -22,7 +22,7 @@ Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]] | No
 Text = Callable[[Sequence[int]], str]
 
 _BEFORE, _BEHIND = 6, 12
-_FRONT = 4
+_OPENING_TOKENS = 4
 """A default system message stands behind at most so many tokens: beginning of text, start of a turn."""
 
 
@@ -185,5 +185,7 @@ def _is_inserted(shorter: Sequence[int], longer: Sequence[int]) -> bool:
     position = first_difference(shorter, longer)
     rest = list(shorter[position:])
     return (
-        position <= _FRONT and 0 < len(rest) < len(longer) - position and list(longer[-len(rest) :]) == rest
+        position <= _OPENING_TOKENS
+        and 0 < len(rest) < len(longer) - position
+        and list(longer[-len(rest) :]) == rest
     )
