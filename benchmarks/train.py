@@ -1,41 +1,106 @@
-"""Training speed by prompt share: anchors only, against every position through every draft step, in the same run.
+"""Training speed and memory of the drafter core beside a plain trainer (train_reference.py), in the same run.
 
-The baseline is the same code with every position as an anchor, which is what a trainer pays that masks prompt positions
-out of the loss after computing them. Both do the forward and backward pass of one batch; times alternate.
+A measurement is a whole training step without the optimiser, which is the same for both: collate, forward, backward.
+Both see the same sequences; runs alternate, and the fastest of each counts: what else the machine does only adds.
+Tokens are those of the sequences, prompt included, padding not.
 
-    python benchmarks/train.py
+    PYTHONPATH=. python benchmarks/train.py                   all tables
+    PYTHONPATH=. python benchmarks/train.py --only default    one of: default, share, length, steps, memory
+    PYTHONPATH=. python benchmarks/train.py --full-head       the reference uses the target's whole head, as EAGLE does
 """
 
 from __future__ import annotations
 
-import statistics
+import argparse
+import ctypes
+import gc
+import os
+import random
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
+import numpy as np
 import torch
+from benchmarks.train_reference import PlainDrafter, PlainTrainer, padded
+from torch import Tensor
 
-from eyas.drafter.batch import DraftBatch, pack
+from eyas.drafter.batch import pack
 from eyas.drafter.config import DrafterConfig
 from eyas.drafter.loss import DraftTargets, score_steps, total_loss
 from eyas.drafter.model import Drafter
+from eyas.drafter.objective import Objective
 from eyas.drafter.vocab import VocabMap
 from eyas.shards import SequenceStates, label_positions
+from eyas.tokenkinds import ANSWER
 
 HIDDEN, VOCAB, DRAFT_VOCAB, AUX = 576, 49152, 4096, 3
-SEQUENCES, LENGTH, STEPS, ROUNDS = 8, 256, 3, 3
+BATCH, STEPS, ROUNDS = 8, 3, 3
+REFERENCE_LONGEST = 2048
+"""The reference's score matrices of longer sequences take tens of GB."""
+DEFAULT_LENGTHS = (
+    (50, 3), (55, 6), (63, 7), (65, 24), (70, 9), (73, 2), (74, 21), (78, 14), (81, 24), (86, 13), (90, 11), (92, 17),
+    (95, 46), (98, 31), (101, 54), (106, 55), (111, 33), (118, 53), (121, 55), (123, 72), (129, 78), (133, 43),
+    (137, 13), (142, 18), (150, 90), (157, 66), (167, 59), (179, 140), (190, 97), (197, 159), (199, 159), (201, 159),
+    (201, 159), (202, 159), (203, 159), (204, 159), (205, 159), (207, 159), (210, 155), (210, 159), (211, 159),
+    (214, 159), (218, 159), (225, 159), (234, 159), (254, 159), (290, 159), (303, 159),
+)  # fmt: skip
+"""(tokens, labelled positions) of sequences spread evenly over the default run's training set, sorted by tokens."""
 
 
 @dataclass(frozen=True)
-class Setup:
-    """A drafter of the default run's size, random weights."""
+class Shape:
+    """A sequence's size."""
 
-    drafter: Drafter
-    vocab: VocabMap
-    embedding: torch.Tensor
-    head_rows: torch.Tensor
+    tokens: int
+    labels: int
 
     @classmethod
-    def make(cls) -> Setup:
+    def of_share(cls, tokens: int, prompt_share: float) -> Shape:
+        return cls(tokens, tokens - 1 - round(tokens * prompt_share))
+
+
+@dataclass(frozen=True)
+class Work:
+    """The same sequences for both."""
+
+    sequences: list[SequenceStates]
+    last: list[Tensor]
+    """[T, H] of each, at every position: what the reference stores."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(states.token_ids) for states in self.sequences)
+
+    @classmethod
+    def of(cls, shapes: Sequence[Shape]) -> Work:
+        """Random states."""
+        last = [torch.randn(shape.tokens, HIDDEN) for shape in shapes]
+        return cls([_states(shape, own) for shape, own in zip(shapes, last, strict=True)], last)
+
+
+def _states(shape: Shape, last: Tensor) -> SequenceStates:
+    kinds = (torch.arange(shape.tokens) >= shape.tokens - 1 - shape.labels).to(torch.uint8) * ANSWER
+    labels = label_positions(kinds != 0)
+    return SequenceStates(
+        sequence_id="benchmark",
+        token_ids=torch.randint(0, VOCAB, (shape.tokens,), dtype=torch.int32),
+        kinds=kinds,
+        weight=1.0,
+        aux=torch.randn(shape.tokens, AUX, HIDDEN),
+        label_positions=labels,
+        last=last[labels.long()],
+        argmax=torch.randint(0, DRAFT_VOCAB, (len(labels),), dtype=torch.int32),
+        logsumexp=torch.full((len(labels),), 12.0),
+    )
+
+
+class Trainers:
+    """Ours and the reference: a drafter of the default run's size each, random weights."""
+
+    def __init__(self, *, full_head: bool) -> None:
         torch.manual_seed(0)
         config = DrafterConfig(
             hidden_size=HIDDEN,
@@ -50,67 +115,157 @@ class Setup:
             rms_norm_eps=1e-5,
             rope_theta=1e5,
             rope_scaling=None,
-            max_position_embeddings=2048,
+            max_position_embeddings=8192,
             aux_layer_ids=[2, 15, 27],
         )
-        return cls(
-            drafter=Drafter(config),
-            vocab=VocabMap.of_ids(torch.arange(DRAFT_VOCAB), VOCAB),
-            embedding=torch.randn(VOCAB, HIDDEN),
-            head_rows=torch.randn(DRAFT_VOCAB, HIDDEN),
-        )
+        self.drafter = Drafter(config)
+        self.vocab = VocabMap.of_ids(torch.arange(DRAFT_VOCAB), VOCAB)
+        self.embedding = torch.randn(VOCAB, HIDDEN) * 0.1
+        self.head = torch.randn(VOCAB, HIDDEN) * 0.1
+        rows = self.head if full_head else self.head[:DRAFT_VOCAB]
+        self.plain = PlainTrainer(PlainDrafter(config), self.embedding, rows, torch.arange(DRAFT_VOCAB))
 
-    def step_s(self, batch: DraftBatch) -> float:
-        """Seconds of one forward and backward pass."""
-        started = time.perf_counter()
-        targets = DraftTargets.of(batch.last, self.head_rows, batch.argmax, self.vocab)
-        scores = score_steps(self.drafter, batch, targets, self.embedding, STEPS, mask_out_of_vocab=False)
-        total_loss(scores, 0.8).backward()
+    def ours(self, work: Work, steps: int) -> None:
+        """One training step."""
+        batch = pack(work.sequences, steps)
+        rows = self.head[:DRAFT_VOCAB]
+        targets = DraftTargets.of(batch.last, rows, batch.argmax, self.vocab, batch.logsumexp)
+        scores = score_steps(self.drafter, batch, targets, self.embedding, Objective())
+        total_loss(scores, torch.stack([score.weight_sum for score in scores]), Objective()).backward()
         self.drafter.zero_grad()
-        return time.perf_counter() - started
+
+    def reference(self, work: Work, steps: int) -> None:
+        """One training step."""
+        self.plain.loss(padded(work.sequences, work.last), steps).backward()
+        self.plain.drafter.zero_grad()
 
 
-def sequence(prompt_share: float) -> SequenceStates:
-    mask = torch.arange(LENGTH) >= round(LENGTH * prompt_share)
-    labels = label_positions(mask)
-    return SequenceStates(
-        sequence_id="benchmark",
-        token_ids=torch.randint(0, VOCAB, (LENGTH,), dtype=torch.int32),
-        loss_mask=mask,
-        aux=torch.randn(LENGTH, AUX, HIDDEN),
-        label_positions=labels,
-        last=torch.randn(len(labels), HIDDEN),
-        argmax=torch.randint(0, DRAFT_VOCAB, (len(labels),), dtype=torch.int32),
-        logsumexp=torch.zeros(len(labels)),
-    )
+def seconds_of(step: Callable[[], None]) -> float:
+    """Run once."""
+    started = time.perf_counter()
+    step()
+    return time.perf_counter() - started
 
 
-def everywhere(states: SequenceStates) -> SequenceStates:
-    """The same sequence with every position generated."""
-    mask = torch.ones_like(states.loss_mask)
-    labels = label_positions(mask)
-    return replace(
-        states,
-        loss_mask=mask,
-        label_positions=labels,
-        last=torch.randn(len(labels), HIDDEN),
-        argmax=torch.randint(0, DRAFT_VOCAB, (len(labels),), dtype=torch.int32),
-        logsumexp=torch.zeros(len(labels)),
-    )
+def peak_bytes_of(step: Callable[[], None]) -> int:
+    """Run once; memory that it took beyond what the process had before."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # peak memory starts again from here
+    before = _status_bytes("VmRSS")
+    step()
+    return _status_bytes("VmHWM") - before
+
+
+def _status_bytes(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(name + ":"))) * 1024
+
+
+class Table:
+    """Prints measurements of both, alternating, and their ratio."""
+
+    def __init__(self, trainers: Trainers, rounds: int) -> None:
+        self.trainers = trainers
+        self.rounds = rounds
+
+    def row(self, name: str, works: Sequence[Work], steps: int) -> None:
+        """Time all `works`, one training step each; the fastest round of each."""
+        longest = max(len(states.token_ids) for work in works for states in work.sequences)
+        runs = [self.trainers.ours, self.trainers.reference][: 1 + (longest <= REFERENCE_LONGEST)]
+        peaks = [peak_bytes_of(partial(run, works[0], steps)) / 2**20 for run in runs]  # warm-up too
+        seconds = [
+            [sum(seconds_of(partial(run, work, steps)) for work in works) for run in runs]
+            for _ in range(self.rounds)
+        ]  # [rounds][runs]
+        tokens = sum(work.tokens for work in works)
+        best = [min(times) for times in zip(*seconds, strict=True)]
+        cells = [
+            f"{tokens / own:7.0f} tokens/s {peak:6.0f} MiB" for own, peak in zip(best, peaks, strict=True)
+        ]
+        if len(runs) == 2:
+            cells.append(f"ratio {best[1] / best[0]:5.2f}")
+        print(f"{name:34s} {'   '.join(cells)}", flush=True)
+
+
+def default_works(count: int, prompt_share: float | None = None) -> list[Work]:
+    """Random batches with the default run's lengths; with a share, that of each sequence's tokens is prompt."""
+    generator = random.Random(0)
+    shapes = [Shape(*pair) for pair in DEFAULT_LENGTHS]
+    if prompt_share is not None:
+        shapes = [Shape.of_share(shape.tokens, prompt_share) for shape in shapes]
+    return [Work.of(generator.sample(shapes, BATCH)) for _ in range(count)]
+
+
+def describe(works: Sequence[Work]) -> str:
+    """Prompt share and how full the padded batches are."""
+    tokens = sum(work.tokens for work in works)
+    prompt = sum(int((states.kinds == 0).sum()) for work in works for states in work.sequences)
+    padded_size = sum(max(len(s.token_ids) for s in work.sequences) * len(work.sequences) for work in works)
+    return f"{prompt / tokens:.0%} prompt, padded batches {tokens / padded_size:.0%} full"
+
+
+def show_default(table: Table) -> None:
+    works = default_works(4)
+    print(f"\ndefault run's lengths, batches of {BATCH}, {STEPS} draft steps: {describe(works)}")
+    table.row("default", works, STEPS)
+
+
+def show_share(table: Table) -> None:
+    print(f"\nby prompt share, default run's lengths, {STEPS} draft steps")
+    for share in (0.0, 0.5, 0.8):
+        works = default_works(3, share)
+        table.row(f"{share:.0%} asked: {describe(works)}", works, STEPS)
+
+
+def show_length(table: Table) -> None:
+    print(f"\nby length, 50 % prompt, {STEPS} draft steps, no padding, about 2048 tokens or one sequence")
+    for length in (256, 512, 1024, 2048, 4096, 8192):
+        work = Work.of([Shape.of_share(length, 0.5)] * max(1, 2048 // length))
+        table.row(f"{len(work.sequences)} x {length}", [work], STEPS)
+
+
+def show_steps(table: Table) -> None:
+    print("\nby draft steps, 50 % prompt, 4 x 256 tokens, no padding")
+    work = Work.of([Shape.of_share(256, 0.5)] * 4)
+    for steps in (1, 3, 7):
+        table.row(f"{steps} steps", [work], steps)
+
+
+def show_memory(table: Table) -> None:
+    """Peak memory of one generated sequence, and how well a line fits it."""
+    print(f"\nmemory of ours by length, no prompt, {STEPS} draft steps")
+    lengths = (1024, 2048, 3072, 4096, 6144, 8192)
+    works = [Work.of([Shape.of_share(length, 0.0)]) for length in lengths]
+    peaks = np.array([peak_bytes_of(partial(table.trainers.ours, work, STEPS)) / 2**20 for work in works])
+    slope, start = np.polyfit(lengths, peaks, 1)
+    rest = peaks - (slope * np.array(lengths) + start)
+    fit = 1 - float((rest**2).sum() / ((peaks - peaks.mean()) ** 2).sum())
+    for length, peak, off in zip(lengths, peaks, rest, strict=True):
+        print(f"{length:6d} tokens {peak:7.0f} MiB, off the line by {off:+6.0f} MiB")
+    print(f"line: {slope * 1024:.0f} KiB a token + {start:.0f} MiB, R^2 {fit:.4f}")
+
+
+SHOWS = {
+    "default": show_default,
+    "share": show_share,
+    "length": show_length,
+    "steps": show_steps,
+    "memory": show_memory,
+}
 
 
 def main() -> None:
-    setup = Setup.make()
-    tokens = SEQUENCES * LENGTH
-    print(f"{SEQUENCES} sequences of {LENGTH} tokens, {STEPS} draft steps, {torch.get_num_threads()} threads")
-    for share in (0.0, 0.5, 0.8):
-        rows = [sequence(share) for _ in range(SEQUENCES)]
-        ours, baseline = pack(rows, STEPS), pack([everywhere(row) for row in rows], STEPS)
-        setup.step_s(ours)  # warm-up
-        pairs = [(setup.step_s(ours), setup.step_s(baseline)) for _ in range(ROUNDS)]
-        ratio = statistics.median(other / own for own, other in pairs)
-        own, other = (tokens / statistics.median(times) for times in zip(*pairs, strict=True))
-        print(f"prompt share {share:.0%}: {own:6.0f} tokens/s, baseline {other:6.0f}, ratio {ratio:.2f}")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=SHOWS)
+    parser.add_argument("--full-head", action="store_true")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    arguments = parser.parse_args()
+    table = Table(Trainers(full_head=arguments.full_head), arguments.rounds)
+    print(f"{torch.get_num_threads()} threads, {os.cpu_count()} cores, torch {torch.__version__}")
+    for name, show in SHOWS.items():
+        if arguments.only in (None, name):
+            show(table)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from eyas.drafter.config import DrafterConfig
 from eyas.drafter.model import Drafter
 from eyas.drafter.vocab import VocabMap
 from eyas.shards import SequenceStates
+from eyas.tokenkinds import ANSWER, PROMPT
 
 FLAGS = [
     {},
@@ -24,8 +26,8 @@ FLAGS = [
 VOCAB, DRAFT_VOCAB, HIDDEN = 40, 16, 16
 
 
-def make_config(**flags: Any) -> DrafterConfig:
-    return DrafterConfig(
+def make_config(**values: Any) -> DrafterConfig:
+    small: dict[str, Any] = dict(  # noqa: C408 - reads as the call that it stands for
         hidden_size=HIDDEN,
         target_hidden_size=HIDDEN,
         num_aux_layers=3,
@@ -40,14 +42,14 @@ def make_config(**flags: Any) -> DrafterConfig:
         rope_scaling=None,
         max_position_embeddings=64,
         aux_layer_ids=[2, 4, 5],
-        **flags,
     )
+    return DrafterConfig(**{**small, **values})
 
 
-def make_drafter(seed: int = 0, **flags: Any) -> Drafter:
+def make_drafter(seed: int = 0, **values: Any) -> Drafter:
     """A random drafter in float64, all weights away from their defaults."""
     torch.manual_seed(seed)
-    drafter = Drafter(make_config(**flags)).double()
+    drafter = Drafter(make_config(**values)).double()
     for parameter in drafter.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     return drafter
@@ -60,20 +62,34 @@ def make_vocab(seed: int = 0) -> VocabMap:
 
 
 def make_states(prompt: int, generated: int, seed: int = 0, name: str = "d:0") -> SequenceStates:
+    kinds = torch.full((prompt + generated,), ANSWER, dtype=torch.uint8)
+    kinds[:prompt] = PROMPT
+    return states_of(kinds, seed, name)
+
+
+def states_of(kinds: Tensor, seed: int = 0, name: str = "d:0", weight: float = 1.0) -> SequenceStates:
+    """Random states of a sequence with tokens of these kinds, uint8 [T]."""
     generator = torch.Generator().manual_seed(seed)
-    length = prompt + generated
-    mask = torch.arange(length) >= prompt
+    length = len(kinds)
+    mask = kinds != PROMPT
     labels = torch.nonzero(mask[:-1] & mask[1:]).flatten()
+    last = torch.randn(len(labels), HIDDEN, generator=generator, dtype=torch.float64)
     return SequenceStates(
         sequence_id=name,
         token_ids=torch.randint(0, VOCAB, (length,), generator=generator, dtype=torch.int32),
-        loss_mask=mask,
+        kinds=kinds,
+        weight=weight,
         aux=torch.randn(length, 3, HIDDEN, generator=generator, dtype=torch.float64),
         label_positions=labels.int(),
-        last=torch.randn(len(labels), HIDDEN, generator=generator, dtype=torch.float64),
-        argmax=torch.randint(0, VOCAB, (len(labels),), generator=generator, dtype=torch.int32),
-        logsumexp=torch.zeros(len(labels)),
+        last=last,
+        argmax=(last @ target_head().T).argmax(dim=-1).int(),
+        logsumexp=torch.logsumexp(last @ target_head().T, dim=-1),
     )
+
+
+def target_head() -> Tensor:
+    """The target's head, [V, H]."""
+    return torch.randn(VOCAB, HIDDEN, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 
 
 @pytest.fixture

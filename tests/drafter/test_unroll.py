@@ -7,6 +7,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
+from eyas import tokenkinds
 from eyas.drafter.batch import pack
 from eyas.drafter.model import Drafter
 from eyas.drafter.unroll import unroll
@@ -62,12 +63,13 @@ def test_a_reply_of_one_token_adds_nothing(embedding: Tensor) -> None:
 
 def test_a_mask_with_a_hole_breaks_chains_there() -> None:
     states = make_states(2, 7)
-    mask = states.loss_mask.clone()
-    mask[5] = False  # generated: 2,3,4 and 6,7,8
+    kinds = states.kinds.clone()
+    kinds[5] = tokenkinds.PROMPT  # generated: 2,3,4 and 6,7,8
+    mask = kinds != 0
     labels = torch.nonzero(mask[:-1] & mask[1:]).flatten()
     states = dataclasses.replace(
         states,
-        loss_mask=mask,
+        kinds=kinds,
         label_positions=labels.int(),
         last=states.last[: len(labels)],
         argmax=states.argmax[: len(labels)],

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from eyas.drafter.batch import anchors_of, pack
+from eyas.drafter.batch import pack
+from eyas.drafter.chainrows import anchors_of
 from eyas.drafter.model import Drafter
-from eyas.drafter.unroll import unroll
+from eyas.drafter.unroll import draft_steps
 from eyas.drafter.vocab import VocabMap
 from eyas.shards import SequenceStates
 
@@ -24,7 +25,7 @@ class ChainHits:
     hits: Tensor
     """bool [P, S]: the step's most likely token is the target's, and the one that was generated; False past the end."""
     proposals: Tensor
-    """int64 [P, S]: the step's most likely token, as target id; meaningful up to the first miss."""
+    """int64 [P, S]: the step's most likely token, as target id; -1 past the end. Meaningful up to the first miss."""
 
 
 @torch.no_grad()
@@ -52,11 +53,12 @@ def replay_chains(
     batch = pack(sequences, steps)
     proposals = torch.stack(
         [
-            vocab.to_target(drafter.logits(output).argmax(dim=-1))
-            for output in unroll(drafter, batch, embedding, steps)
+            vocab.to_target(drafter.lm_head(step.normed).argmax(dim=-1))
+            for step in draft_steps(drafter, batch, embedding, steps)
         ],
         dim=1,
     )  # [P, S]
+    proposals = torch.where(batch.step_valid, proposals, -1)
     greedy = batch.argmax[batch.step_labels] == batch.step_next
     hits = batch.step_valid & greedy & (proposals == batch.step_next)
     split_hits, split_proposals = hits.split(counts), proposals.split(counts)

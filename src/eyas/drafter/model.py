@@ -6,6 +6,7 @@ Shapes: N slots or rows, A aux layers, H hidden size, Vd draft vocab; heads and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from eyas.drafter.config import DrafterConfig
+from eyas.drafter.norm import RMSNorm, unit_rms
 
 
 @dataclass(frozen=True)
@@ -27,23 +29,10 @@ class Rotation:
         """Rotate [N, heads, head_dim], halves paired (Llama style)."""
         first, second = heads.chunk(2, dim=-1)
         turned = torch.cat((-second, first), dim=-1)
-        return heads * self.cos.unsqueeze(1) + turned * self.sin.unsqueeze(1)
+        return (heads * self.cos.unsqueeze(1) + turned * self.sin.unsqueeze(1)).to(heads.dtype)
 
     def __getitem__(self, rows: Tensor) -> Rotation:
         return Rotation(self.cos[rows], self.sin[rows])
-
-
-class RMSNorm(nn.Module):
-    """Root-mean-square norm, computed in at least float32 as the engines do."""
-
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
-        return functional.rms_norm(wide, self.weight.shape, eps=self.eps).to(hidden.dtype) * self.weight
 
 
 class Attention(nn.Module):
@@ -85,29 +74,39 @@ class DrafterLayer(nn.Module):
         self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def attention_input(self, embedded: Tensor, feature: Tensor) -> Tensor:
-        """[N, 2H]: the embedding comes first."""
-        return torch.cat((self.input_layernorm(embedded), self.hidden_norm(feature)), dim=-1)
+    def projections(self) -> Projections:
+        """The three input projections as one matrix, cut where the embedding ends and the feature begins.
 
-    def queries(self, attention_input: Tensor, rotation: Rotation) -> Tensor:
-        """[N, heads, head_dim], rotated."""
-        return rotation(self.self_attn.q_proj(attention_input).unflatten(-1, (-1, self.config.head_dim)))
+        The weight of input_layernorm is part of the embedding's half: see `unit_rms`.
+        """
+        weights = [
+            getattr(self.self_attn, f"{name}_proj").weight for name in ("q", "k", "v")
+        ]  # [width, 2H] each
+        token, feature = torch.cat(weights).chunk(2, dim=-1)  # the embedding comes first
+        return Projections(token * self.input_layernorm.weight, feature, [len(weight) for weight in weights])
 
-    def keys(self, attention_input: Tensor, rotation: Rotation) -> Tensor:
-        """[N, kv heads, head_dim], rotated."""
-        return rotation(self.self_attn.k_proj(attention_input).unflatten(-1, (-1, self.config.head_dim)))
-
-    def values(self, attention_input: Tensor) -> Tensor:
-        """[N, kv heads, head_dim]."""
-        values: Tensor = self.self_attn.v_proj(attention_input).unflatten(-1, (-1, self.config.head_dim))
-        return values
-
-    def output(self, feature: Tensor, attended: Tensor) -> Tensor:
-        """Layer output g [N, H] from the step's feature [N, H] and attention result [N, heads * head_dim]."""
-        residual = self.hidden_norm(feature) if self.config.norm_before_residual else feature
+    def output(self, feature: Tensor, normed: Tensor, attended: Tensor) -> Tensor:
+        """Layer output g [N, H] from the step's feature and its hidden_norm [N, H], attention result [N, heads * D]."""
+        residual = normed if self.config.norm_before_residual else feature
         hidden = residual + self.self_attn.o_proj(attended)
         result: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
         return result
+
+
+@dataclass(frozen=True)
+class Projections:
+    """Matrices of queries, keys and values, one below the other; W rows in all."""
+
+    token: Tensor
+    """[W, H]: what the embedding, at a root mean square of 1, is multiplied with."""
+    feature: Tensor
+    """[W, H]: what the normed feature is multiplied with."""
+    widths: list[int]
+    """Rows of queries, keys, values."""
+
+    def of_feature(self, normed: Tensor) -> Tensor:
+        """The feature's half, [N, W], from normed features [N, H]."""
+        return functional.linear(normed, self.feature)
 
 
 class Drafter(nn.Module):
@@ -131,18 +130,16 @@ class Drafter(nn.Module):
         self.rotary = LlamaRotaryEmbedding(_rotary_config(config))
 
     def fuse(self, aux: Tensor) -> Tensor:
-        """Feature of the first draft step, [N, H], from concatenated aux hidden states [N, A * H]."""
-        if self.config.norm_before_fc:
-            aux = self.input_norm(aux)
-        if self.config.fc_norm:
-            parts = aux.chunk(self.config.num_aux_layers, dim=-1)
-            aux = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)
-        fused: Tensor = self.fc(aux)
-        return fused
-
-    def next_feature(self, output: Tensor) -> Tensor:
-        """Feature of the next draft step, [N, H], from the layer output [N, H] of this one."""
-        return self.norm(output) if self.config.norm_output else output
+        """Feature of the first draft step, [N, H], from concatenated aux hidden states [N, A * H], which are constants."""
+        config = self.config
+        weight, aux = self.fc.weight, aux.to(self.fc.weight.dtype)
+        if config.norm_before_fc:
+            weight, aux = weight * self.input_norm.weight, unit_rms(aux, config.rms_norm_eps)
+        if config.fc_norm:
+            weights: list[Any] = [norm.weight for norm in self.fc_norm]
+            weight = weight * torch.cat(weights)
+            aux = unit_rms(aux.unflatten(-1, (config.num_aux_layers, -1)), config.rms_norm_eps).flatten(-2)
+        return functional.linear(aux, weight)
 
     def logits(self, output: Tensor) -> Tensor:
         """Draft logits [N, Vd] from the layer output [N, H]."""
@@ -158,7 +155,7 @@ class Drafter(nn.Module):
 
 def _rotary_config(config: DrafterConfig) -> LlamaConfig:
     return LlamaConfig(
-        hidden_size=config.hidden_size,
+        hidden_size=config.num_attention_heads * config.head_dim,
         num_attention_heads=config.num_attention_heads,
         head_dim=config.head_dim,
         max_position_embeddings=config.max_position_embeddings,

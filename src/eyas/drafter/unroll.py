@@ -4,78 +4,137 @@ At step k the query of anchor p stands for position p+k. It sees the keys and va
 and those of its own slot at steps 1..k; other anchors' later steps belong to other drafts. So prompt slots need
 keys and values of step 0 only, and queries, output projection and MLP run on anchors alone.
 
+The projections of queries, keys and values read [embedding ; feature]. Step k of anchor p reads the token that the
+anchor at slot p+k reads at its step 0, so the embedding's half of the product is made once and looked up afterwards.
+
 Equations: EAGLE-3 (arXiv:2503.01840), as vLLM's llama_eagle3.py and SGLang's llama_eagle3.py apply them.
-Shapes: N slots, P anchors, B sequences, G query heads per kv head, K kv heads, D head size, J = steps so far - 1.
+Shapes: N slots, P anchors, Q query heads, K kv heads, D head size, W = (Q + 2 K) D.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+from torch.nn.attention.flex_attention import BlockMask
 
-from eyas.drafter.batch import DraftBatch, SlotGrid
-from eyas.drafter.model import Drafter
+from eyas.drafter.attention import Prefix, attend
+from eyas.drafter.batch import DraftBatch
+from eyas.drafter.flex import visible_blocks
+from eyas.drafter.model import Drafter, Projections
+from eyas.drafter.norm import unit_rms
+
+
+@dataclass(frozen=True)
+class DraftStep:
+    """One draft step of all anchors."""
+
+    output: Tensor
+    """[P, H]: the layer's output g."""
+    normed: Tensor
+    """[P, H]: what lm_head reads."""
 
 
 def unroll(drafter: Drafter, batch: DraftBatch, embedding: Tensor, steps: int) -> Iterator[Tensor]:
-    """Yield the layer output g [P, H] of draft steps 0..steps-1 for all anchors.
+    """Yield the layer output g [P, H] of draft steps 0..steps-1 for all anchors; see `draft_steps`."""
+    for step in draft_steps(drafter, batch, embedding, steps):
+        yield step.output
+
+
+def draft_steps(drafter: Drafter, batch: DraftBatch, embedding: Tensor, steps: int) -> Iterator[DraftStep]:
+    """Yield draft steps 0..steps-1 of all anchors; what is not valid is computed too, and means nothing.
 
     Tokens fed are the ones that the target generated (teacher forcing). For a greedy target this is exactly what
     an engine computes up to the first rejection. `embedding` is the target's, [V, H].
     """
     layer = drafter.midlayer
-    positions = batch.slot_positions
-    rotation = drafter.rotation(positions)
+    size = drafter.config.head_dim
+    projections = layer.projections()
     feature = drafter.fuse(batch.slot_aux)  # [N, H]
-    inputs = layer.attention_input(embedding[batch.slot_tokens], feature)  # [N, 2H]
-    prefix_keys = layer.keys(inputs, rotation)[batch.grid.slots]  # [B, slots, K, D]
-    prefix_values = layer.values(inputs)[batch.grid.slots]
-
-    feature, inputs = feature[batch.anchors], inputs[batch.anchors]  # [P, H], [P, 2H]
-    rotation = rotation[batch.anchors]
+    embedded = unit_rms(functional.embedding(batch.slot_tokens, embedding), drafter.config.rms_norm_eps)
+    start = _start(projections, embedded, layer.hidden_norm(feature), batch.anchors)
+    positions = batch.slot_positions
+    prefix = Prefix(
+        keys=drafter.rotation(positions)(_heads(start.keys, size)).transpose(0, 1).contiguous(),
+        values=_heads(start.values, size).transpose(0, 1).contiguous(),
+        anchors=batch.anchors,
+        chunks=batch.chunks,
+        blocks=_blocks(batch) if positions.is_cuda else None,
+    )
+    feature = feature[batch.anchors]  # [P, H]
+    normed = layer.hidden_norm(feature)
+    queries = start.queries
     own_keys: list[Tensor] = []
     own_values: list[Tensor] = []
     for step in range(steps):
+        rotation = drafter.rotation(positions[batch.anchors] + step)
         if step > 0:
-            rotation = drafter.rotation(positions[batch.anchors] + step)
-            inputs = layer.attention_input(embedding[batch.step_tokens[:, step]], feature)
-            own_keys.append(layer.keys(inputs, rotation))  # [P, K, D]
-            own_values.append(layer.values(inputs))
-        queries = layer.queries(inputs, rotation)  # [P, G * K, D]
-        attended = attend(queries, prefix_keys, prefix_values, own_keys, own_values, batch.grid)
-        output = layer.output(feature, attended)
-        yield output
-        feature = drafter.next_feature(output)
+            by_token = _Shifted.apply(start.by_token, batch, step)  # type: ignore[no-untyped-call]  # [P, W]
+            projected = projections.of_feature(normed) + by_token
+            queries, keys, values = projected.split(projections.widths, dim=-1)
+            own_keys.append(rotation(_heads(keys, size)))  # [P, K, D]
+            own_values.append(_heads(values, size))
+        attended = attend(rotation(_heads(queries, size)), prefix, own_keys, own_values)
+        output = layer.output(feature, normed, attended)
+        result = DraftStep(output, drafter.norm(output))
+        yield result
+        feature = result.normed if drafter.config.norm_output else output
+        normed = layer.hidden_norm(feature)
 
 
-def attend(
-    queries: Tensor,
-    prefix_keys: Tensor,
-    prefix_values: Tensor,
-    own_keys: list[Tensor],
-    own_values: list[Tensor],
-    grid: SlotGrid,
-) -> Tensor:
-    """One softmax over the visible prefix slots and the anchor's own earlier steps; returns [P, heads * D].
+def _blocks(batch: DraftBatch) -> BlockMask:
+    """Each anchor sees its sequence's slots up to its own; a sequence's first slot stands at position 0."""
+    return visible_blocks(
+        batch.anchors - batch.slot_positions[batch.anchors], batch.anchors, len(batch.slot_tokens)
+    )
 
-    queries [P, heads, D]; prefix keys and values [B, slots, K, D]; own keys and values J x [P, K, D].
-    """
-    kv_heads = prefix_keys.shape[2]
-    grouped = queries.unflatten(1, (kv_heads, -1)) * queries.shape[-1] ** -0.5  # [P, K, G, D]
-    prefix_scores = torch.einsum("bpkgd,bskd->bkgps", grouped[grid.anchors], prefix_keys)
-    prefix_scores = prefix_scores.masked_fill(~grid.visible[:, None, None], -torch.inf)
-    own_scores = [torch.einsum("pkgd,pkd->pkg", grouped, keys) for keys in own_keys]
-    if own_scores:
-        own = torch.stack(own_scores, dim=-1)[grid.anchors].permute(0, 2, 3, 1, 4)  # [B, K, G, anchors, J]
-        weights = torch.softmax(torch.cat((prefix_scores, own), dim=-1), dim=-1)
-    else:
-        weights = torch.softmax(prefix_scores, dim=-1)
-    slots = prefix_keys.shape[1]
-    result = torch.einsum("bkgps,bskd->bpkgd", weights[..., :slots], prefix_values)
-    result = result.flatten(0, 1)[grid.anchor_cells]  # [P, K, G, D]
-    own_weights = weights[..., slots:].permute(0, 3, 1, 2, 4).flatten(0, 1)[grid.anchor_cells]  # [P, K, G, J]
-    for place, values in enumerate(own_values):
-        result = result + own_weights[..., place].unsqueeze(-1) * values.unsqueeze(2)
-    return result.flatten(1)
+
+@dataclass(frozen=True)
+class _Start:
+    """Projections of step 0."""
+
+    queries: Tensor  # [P, Q * D]
+    keys: Tensor  # [N, K * D]
+    values: Tensor  # [N, K * D]
+    by_token: Tensor  # [P, W]: the embedding's half, of anchors
+
+
+def _start(projections: Projections, embedded: Tensor, normed: Tensor, anchors: Tensor) -> _Start:
+    """From embeddings at unit rms and normed features, [N, H] each: queries of anchors, keys and values of all slots."""
+    query_width, kv_width, _ = projections.widths
+    pairs = functional.linear(embedded, projections.token[query_width:])  # [N, 2 K D]
+    query = functional.linear(embedded[anchors], projections.token[:query_width])  # [P, Q D]
+    both = pairs + functional.linear(normed, projections.feature[query_width:])
+    keys, values = both.split(kv_width, dim=-1)
+    return _Start(
+        queries=query + functional.linear(normed[anchors], projections.feature[:query_width]),
+        keys=keys,
+        values=values,
+        by_token=torch.cat((query, pairs[anchors]), dim=-1),
+    )
+
+
+def _heads(projected: Tensor, size: int) -> Tensor:
+    """Split [N, heads * D] -> [N, heads, D]."""
+    return projected.view(len(projected), -1, size)
+
+
+class _Shifted(torch.autograd.Function):
+    """Rows of the anchors whose step-0 token is read at a later step, [P, W]; both ways it is a lookup."""
+
+    @staticmethod
+    def forward(ctx: Any, by_token: Tensor, batch: DraftBatch, step: int) -> Tensor:
+        ctx.batch, ctx.step = batch, step
+        return by_token[batch.step_anchors[:, step]]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        readers = ctx.batch.label_anchors[ctx.batch.step_labels[:, 0], ctx.step]  # [P]
+        found = upstream[readers.clamp(min=0)]
+        return found.masked_fill_((readers < 0).unsqueeze(1), 0), None, None
