@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-from pathlib import Path
 
 from eyas import paths
+from eyas.allocator import keep_freed_memory
+from eyas.compute import ComputeParams
 from eyas.config import load_section
 from eyas.drafter.checkpoint import save_drafter
 from eyas.drafter.vocab import VocabMap
@@ -14,17 +14,23 @@ from eyas.files import atomic_directory
 from eyas.hashing import Guard
 from eyas.metrics import write_report
 from eyas.process import run_stage
+from eyas.published import forget_published
 from eyas.shards import HiddenStore
 from eyas.target.model import TargetHead
 from eyas.target.spec import TargetProfile
+from eyas.train.curves import METRICS
 from eyas.train.fit import FitInputs, fit
 from eyas.train.params import TrainParams
+from eyas.train.report import write_validations
 
 REPORTS = paths.REPORTS / "train"
 
 
 def main() -> None:
+    forget_published("extract")
+    keep_freed_memory()
     params = load_section("train", TrainParams)
+    compute = load_section("compute", ComputeParams)
     guard = Guard.start("train")
     profile = TargetProfile.read(paths.TARGET_PROFILE)
     inputs = FitInputs(
@@ -36,18 +42,19 @@ def main() -> None:
     )
     inputs.train.check_target(profile)
     inputs.val.check_target(profile)
-    inputs.train.verify()
-    inputs.val.verify()
-    with tempfile.TemporaryDirectory(prefix="eyas-train-") as scratch:
-        result = fit(inputs, params, Path(scratch))
-        guard.check()
-        with atomic_directory(paths.DRAFTER) as directory:
-            save_drafter(directory, result.drafter, inputs.vocab)
-        with atomic_directory(REPORTS / "plots") as directory:
-            curves = Path(scratch) / "plots" / "metrics"
-            shutil.copytree(curves, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("epoch.tsv"))
+    result = fit(inputs, params, compute, paths.journal("train"))
+    if result is None:  # a process that helped; the first one writes
+        return
+    guard.check()
+    with atomic_directory(paths.DRAFTER) as directory:
+        save_drafter(directory, result.drafter, inputs.vocab)
+    with atomic_directory(REPORTS / "plots") as directory:
+        shutil.copytree(result.journal.live / METRICS / "train", directory, dirs_exist_ok=True)
+    write_validations(REPORTS / "validations.tsv", result.record)
+    write_report(REPORTS / "speed.json", result.speed)
     write_report(REPORTS / "summary.json", result.summary)
-    print(f"val acceptance length {result.summary['val']['acceptance_length']:.3f}, saved {paths.DRAFTER}")
+    result.journal.remove()
+    print(f"val acceptance length {result.summary['acceptance_length']:.3f}, saved {paths.DRAFTER}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,62 @@
+"""docs/training.md has every key with the value of params.yaml, and every message that training stops with."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from eyas.config import build
+from eyas.train.params import TrainParams
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs/training.md").read_text()
+ROW = re.compile(r"^\| `([a-z_.]+)` \| ([^|]+) \|", re.MULTILINE)
+PARAMS = build("train", TrainParams, yaml.safe_load((ROOT / "params.yaml").read_text())["train"])
+
+
+def keys(params: Any, prefix: str = "") -> dict[str, Any]:
+    """Every key in full, with its value."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(params):
+        value = getattr(params, field.name)
+        if dataclasses.is_dataclass(value):
+            found |= keys(value, f"{prefix}{field.name}.")
+        else:
+            found[prefix + field.name] = value
+    return found
+
+
+def test_the_table_has_every_key_and_its_value() -> None:
+    table = dict(ROW.findall(TEXT.split("## Every key")[1].split("\n## ")[0]))
+    assert table.keys() == keys(PARAMS).keys()
+    assert {key: yaml.safe_load(value) for key, value in table.items()} == keys(PARAMS)
+
+
+def test_params_yaml_names_every_key() -> None:
+    written = yaml.safe_load((ROOT / "params.yaml").read_text())["train"]
+    assert set(written) == {field.name for field in dataclasses.fields(TrainParams)}
+    for section in ("objective", "drafter"):
+        assert set(written[section]) == {field.name for field in dataclasses.fields(getattr(PARAMS, section))}
+
+
+@pytest.mark.parametrize("key", ["accelerator", "devices", "num_nodes", "strategy", "pass_tokens", "threads"])
+def test_compute_is_explained(key: str) -> None:
+    assert f"`{key}`" in TEXT.split("## Several GPUs")[1].split("\n## ")[0]
+
+
+def test_every_message_is_in_the_table() -> None:
+    files = [*(ROOT / "src/eyas/train").glob("*.py"), ROOT / "src/eyas/filelock.py"]
+    sources = "".join(path.read_text() for path in files)
+    table = TEXT.split("## When it stops")[1]
+    for message in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE):
+        for quoted in re.findall(r"`([^`]+)`", message):
+            for part in re.split(r"\.\.\.|N", quoted):
+                words = re.sub(r"^the (loss|gradient) ", "", part.strip())
+                assert words in sources or words.startswith("rises_above"), (
+                    f"nothing in the code says {words!r}"
+                )
