@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eyas.config import SECTIONS, load_section, read_section
+from eyas.config import SECTIONS, load_keys, load_section, read_section, read_value
 from eyas.datasets import load_datasets
 from eyas.errors import ConfigError
 
@@ -77,6 +77,46 @@ def test_a_missing_file_says_where_to_run(tmp_path: Path) -> None:
         read_section("train", tmp_path / "params.yaml")
 
 
+@dataclass(frozen=True)
+class Few:
+    rate: float
+    count: int = 1
+
+
+def test_some_keys_of_a_section(tmp_path: Path) -> None:
+    """The others may be anything: they are not this stage's."""
+    path = write(tmp_path, "train: {rate: 1e-4, count: 2, other: [1], third: {a: 1}}\n")
+    assert load_keys("train", ("rate", "count"), Few, path) == Few(1e-4, 2)
+    assert load_keys("train", ("rate",), Few, path) == Few(1e-4, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "message"),
+    [
+        pytest.param("train: {count: 2}", ("rate", "count"), "train.rate", id="missing"),
+        pytest.param("train: {rate: fast}", ("rate",), "train.rate", id="wrong type"),
+        pytest.param(
+            "train: {rate: 1, other: 2}", ("rate", "other"), "train.other", id="not in the dataclass"
+        ),
+        pytest.param("train: 7", ("rate",), "`train` must be a mapping", id="no mapping"),
+    ],
+)
+def test_a_wrong_key_is_named(tmp_path: Path, text: str, keys: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_keys("train", keys, Few, write(tmp_path, text))
+    assert message in str(caught.value)
+
+
+def test_a_section_or_one_key_of_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "train: {rate: 1, inner: {a: 2}}\nexport: 3\n")
+    assert read_value("train", path) == {"rate": 1, "inner": {"a": 2}}
+    assert read_value("train.inner", path) == {"a": 2}
+    assert read_value("train.gone", path) is None
+    assert read_value("export.key", path) is None
+    with pytest.raises(ConfigError, match="section `vocab` is missing"):
+        read_value("vocab.size", path)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -101,6 +141,7 @@ def test_wrong_datasets_are_named(tmp_path: Path, text: str, message: str) -> No
 )
 def test_every_section_fits_its_dataclass(path: Path) -> None:
     """The default params and the recipes, as the stages read them."""
+    from eyas.compute import ComputeParams
     from eyas.engine.params import EngineParams
     from eyas.evaluate.params import EvaluateParams
     from eyas.export.params import ExportParams
@@ -116,7 +157,7 @@ def test_every_section_fits_its_dataclass(path: Path) -> None:
     from eyas.vocab.params import VocabParams
 
     schemas = (
-        EngineParams, EvaluateParams, ExportParams, ExtractParams, GenerateParams, PromptsParams, ReassembleParams,
+        ComputeParams, EngineParams, EvaluateParams, ExportParams, ExtractParams, GenerateParams, PromptsParams, ReassembleParams,
         ServerParams, SpeculationParams, TargetParams, TrainParams, ValidateParams, VocabParams,
     )  # fmt: skip
     for schema in schemas:

@@ -5,6 +5,7 @@ The dataclass of a section lives in the package that uses it; this module reads 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -29,8 +30,12 @@ SECTIONS = (
     "evaluate",
     "engine",
     "server",
+    "compute",
 )
-"""Every section of params.yaml, in pipeline order. No stage depends on `server`: nothing in it may change a result."""
+"""Every section of params.yaml, in pipeline order.
+
+No stage depends on `server` and `compute`: nothing in them may change a result.
+"""
 
 Params = TypeVar("Params")
 
@@ -44,6 +49,20 @@ def load_section(section: str, schema: type[Params], path: Path = paths.PARAMS) 
         ConfigError: unknown key, wrong type, missing or impossible value; names the key in full.
     """
     return build(section, schema, read_section(section, path), path)
+
+
+def load_keys(section: str, keys: Sequence[str], schema: type[Params], path: Path = paths.PARAMS) -> Params:
+    """Read these keys alone, for a stage that depends on them and not on the rest of the section.
+
+    They stand literally in the stage script, and as `section.key` in dvc.yaml and in its Guard.
+
+    Raises:
+        ConfigError: as load_section.
+    """
+    values = read_section(section, path)
+    if isinstance(values, dict):
+        values = {key: values[key] for key in keys if key in values}
+    return build(section, schema, values, path)
 
 
 def build(name: str, schema: type[Params], values: Any, path: Path = paths.PARAMS) -> Params:
@@ -95,6 +114,17 @@ def read_section(section: str, path: Path = paths.PARAMS) -> Any:
             where=str(path),
             hint="${...} refers to another key of params.yaml; text can't hold it",
         ) from error
+
+
+def read_value(name: str, path: Path = paths.PARAMS) -> Any:
+    """A section, or with a dotted name one key of it, as plain values, unchecked; None for a key that is absent.
+
+    Raises:
+        ConfigError: as read_section.
+    """
+    section, _, key = name.partition(".")
+    values = read_section(section, path)
+    return values if not key else values.get(key) if isinstance(values, dict) else None
 
 
 def _writable(node: DictConfig) -> DictConfig:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from eyas import paths
-from eyas.config import read_section
+from eyas.config import read_value
 from eyas.errors import ChangedWhileRunning
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def canonical_json(value: Any) -> bytes:
@@ -21,9 +23,7 @@ def canonical_json(value: Any) -> bytes:
     Raises:
         ValueError: the value holds NaN or infinity.
     """
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
+    return _CANONICAL.encode(value).encode()
 
 
 def digest(value: Any) -> str:
@@ -55,12 +55,12 @@ class Guard:
 
     @classmethod
     def start(cls, *sections: str) -> Guard:
-        """Take the digests of these params sections and of all eyas code and the running script."""
+        """Take the digests of these params (sections, or `section.key`) and of all eyas code and the running script."""
         package = Path(__file__).parent
         script = Path(sys.argv[0]).resolve()
         files = [*package.rglob("*.py"), *([script] if script.suffix == ".py" else [])]
         return cls(
-            sections={name: digest(read_section(name)) for name in sections},
+            sections={name: digest(read_value(name)) for name in sections},
             code={path: file_digest(path) for path in files},
         )
 
@@ -71,9 +71,9 @@ class Guard:
             ChangedWhileRunning: a section or a module differs.
         """
         for name, before in self.sections.items():
-            if digest(read_section(name)) != before:
+            if digest(read_value(name)) != before:
                 raise ChangedWhileRunning(
-                    f"section `{name}` changed while the stage ran; its output would be recorded under the new values",
+                    f"`{name}` changed while the stage ran; its output would be recorded under the new values",
                     where=str(paths.PARAMS),
                     hint="run `dvc repro` again; for edits during long stages use `dvc exp run --temp`",
                 )

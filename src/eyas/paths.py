@@ -22,8 +22,12 @@ SEQUENCES = Path("data/sequences")
 HIDDEN = Path("data/hidden")
 
 REPORTS = Path("reports")
+EXTRACTION_REPORT = REPORTS / "extraction.json"
 REASSEMBLY_REPORT = REPORTS / "reassembly.json"
 REASSEMBLY_PLOTS = REPORTS / "reassembly"
+
+STATUS = "status.json"
+"""In a journal folder: how far its run is."""
 
 SPLITS = ("train", "val", "eval")
 

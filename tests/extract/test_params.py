@@ -15,10 +15,13 @@ def test_default_params_are_valid() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        ({"backend": "sglang"}, "backend: 'sglang' is not one of transformers, vllm"),
         ({"dtype": "int3"}, "dtype: 'int3'"),
         ({"batch_tokens": 0}, "batch_tokens: 0"),
         ({"shard_bytes": 10}, "shard_bytes: 10"),
         ({"min_agreement": 1.1}, r"min_agreement: 1\.1"),
+        ({"max_sampling_z": 0.0}, r"max_sampling_z: 0\.0"),
+        ({"max_sampling_z": float("nan")}, "max_sampling_z: nan"),
     ],
 )
 def test_refused(values: dict[str, Any], message: str) -> None:

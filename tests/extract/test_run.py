@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,11 @@ import pytest
 import torch
 
 from eyas.errors import GateError
-from eyas.extract import backend as backend_module
-from eyas.extract.backend import predict
-from eyas.extract.run import check_disk
+from eyas.extract.backend import TransformersBackend
 from eyas.extract.table import Sequences
+from eyas.ragged import Ragged
 from eyas.shards import HiddenStore
-from eyas.target.model import TargetStates, capture, load_target
+from eyas.target.model import TargetStates, load_target
 from tests.extract.greedy import greedy_sequences, make_extractor
 from tests.tiny_target import write_target
 
@@ -24,6 +22,13 @@ from tests.tiny_target import write_target
 def extracted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Sequences]:
     folder = write_target(tmp_path_factory.mktemp("t") / "tiny", tied=False)
     return folder, greedy_sequences(folder)
+
+
+def with_another_last_token(sequences: Sequences, index: int) -> Sequences:
+    values = sequences.tokens.values.copy()
+    last = sequences.tokens.offsets[index + 1] - 1
+    values[last] = (values[last] + 1) % 290
+    return replace(sequences, tokens=Ragged(values, sequences.tokens.offsets))
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
@@ -36,11 +41,13 @@ def test_the_store_holds_what_the_model_computes(kind: str, tmp_path: Path) -> N
     store = HiddenStore(tmp_path / "store")
     assert store.sequence_ids == sequences.sequence_ids
     assert result.bytes == store.bytes
-    for states, ids, mask in zip(store, sequences.token_ids, sequences.loss_masks, strict=True):
+    for number, states in enumerate(store):
+        ids, mask = sequences.ids(number), (sequences.kinds[number] != 0).tolist()
         output = model(input_ids=torch.tensor([ids]), output_hidden_states=True)
         positions = [q for q in range(len(ids) - 1) if mask[q] and mask[q + 1]]
         logits = output.logits[0, positions]
         assert states.token_ids.tolist() == ids
+        assert states.kinds.tolist() == sequences.kinds[number].tolist()
         assert states.loss_mask.tolist() == mask
         assert states.label_positions.tolist() == positions
         assert states.argmax.tolist() == [ids[q + 1] for q in positions]  # greedy answers
@@ -62,9 +69,12 @@ def test_counts(extracted: tuple[Path, Sequences], tmp_path: Path) -> None:
         "labels": 6 + 0 + 10,
         "generated_tokens": 7 + 1 + 11,
         "agreement": 1.0,
+        "near_ties": 0,
+        "odd_sequences": 0,
     }
     assert report["datasets"]["b"]["generated_tokens"] == 30 + 16 + 25
     assert list(report["largest_value"]) == ["2", "4", "5", "last"]
+    assert report["storage_error"] == {name: {"mean": 0.0, "worst": 0.0} for name in ("2", "4", "5", "last")}
 
 
 def test_batches_and_shards_decide_nothing(extracted: tuple[Path, Sequences], tmp_path: Path) -> None:
@@ -108,9 +118,7 @@ def test_the_planned_size_is_the_written_size(extracted: tuple[Path, Sequences],
 
 def test_an_answer_of_another_model_stops(extracted: tuple[Path, Sequences], tmp_path: Path) -> None:
     folder, sequences = extracted
-    ids = [list(row) for row in sequences.token_ids]
-    ids[3][-1] = (ids[3][-1] + 1) % 290
-    changed = replace(sequences, token_ids=ids)
+    changed = with_another_last_token(sequences, 3)
     with pytest.raises(GateError, match=r"1 of 71 generated tokens of b .* b:3 position 24"):
         make_extractor(folder).extract("a", changed, tmp_path / "a")
     assert not (tmp_path / "a" / "manifest.json").exists()
@@ -118,64 +126,63 @@ def test_an_answer_of_another_model_stops(extracted: tuple[Path, Sequences], tmp
     assert lenient.datasets["b"]["agreement"] == 70 / 71
 
 
-def swap_last(
-    model: Any, ids: torch.Tensor, mask: torch.Tensor | None, layers: Sequence[int]
-) -> TargetStates:
-    states = capture(model, ids, mask, layers)
-    return TargetStates(aux=states.aux, last=states.last.roll(1, dims=0))
+@dataclass(frozen=True)
+class Spoiled:
+    """A backend whose last states are spoiled."""
+
+    inner: TransformersBackend
+    spoil: Callable[[TransformersBackend, list[torch.Tensor]], list[torch.Tensor]]
+
+    name = "transformers"
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return self.inner.versions
+
+    @property
+    def aux_layer_ids(self) -> Sequence[int]:
+        return self.inner.aux_layer_ids
+
+    def states(self, sequences: Sequence[Sequence[int]]) -> list[TargetStates]:
+        right = self.inner.states(sequences)
+        last = self.spoil(self.inner, [states.last for states in right])
+        return [replace(states, last=spoiled) for states, spoiled in zip(right, last, strict=True)]
+
+    def close(self) -> None:
+        self.inner.close()
 
 
-def shift_last(
-    model: Any, ids: torch.Tensor, mask: torch.Tensor | None, layers: Sequence[int]
-) -> TargetStates:
-    states = capture(model, ids, mask, layers)
-    return TargetStates(aux=states.aux, last=states.last.roll(1, dims=1))
+def shifted(backend: TransformersBackend, last: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [states.roll(1, dims=0) for states in last]
 
 
-def norm_twice(
-    model: Any, ids: torch.Tensor, mask: torch.Tensor | None, layers: Sequence[int]
-) -> TargetStates:
-    states = capture(model, ids, mask, layers)
-    return TargetStates(aux=states.aux, last=states.last * 0 + model.model.norm(states.last))
+def normed_twice(backend: TransformersBackend, last: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [backend.model.model.norm(states) for states in last]
 
 
-@pytest.mark.parametrize("fault", [swap_last, shift_last, norm_twice])
-def test_wrong_states_stop(extracted: tuple[Path, Sequences], tmp_path: Path, fault: Any) -> None:
+def of_another_token(backend: TransformersBackend, last: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [states.flip(0) for states in last]
+
+
+@pytest.mark.parametrize("spoil", [shifted, normed_twice, of_another_token])
+def test_wrong_states_stop(extracted: tuple[Path, Sequences], tmp_path: Path, spoil: Any) -> None:
     folder, sequences = extracted
     extractor = make_extractor(folder)
-    spoiled = replace(extractor, backend=replace(extractor.backend, capture=fault))
-    with pytest.raises(GateError, match="are not what the target predicts"):
-        spoiled.extract("a", sequences, tmp_path)
-
-
-def test_prediction_in_chunks(extracted: tuple[Path, Sequences], monkeypatch: pytest.MonkeyPatch) -> None:
-    head = make_extractor(extracted[0]).head
-    last = torch.randn(10, 32, generator=torch.Generator().manual_seed(0))
-    following = torch.arange(10)
-    logits = head.logits(last)
-    monkeypatch.setattr(backend_module, "LOGITS_BYTES", 3 * 4 * 300)
-    predicted = predict(head, last, following)
-    assert predicted.argmax.tolist() == logits.argmax(-1).tolist()
-    torch.testing.assert_close(predicted.logsumexp, logits.exp().sum(-1).log(), rtol=1e-4, atol=1e-4)
-    expected = logits.max(-1).values - logits[torch.arange(10), following]
-    torch.testing.assert_close(predicted.margin, expected, rtol=1e-4, atol=1e-4)
+    assert isinstance(extractor.backend, TransformersBackend)
+    spoiled = replace(extractor, backend=Spoiled(extractor.backend, spoil))
+    with pytest.raises(GateError):
+        spoiled.extract("a", sequences, tmp_path / "store")
+    assert not (tmp_path / "store" / "manifest.json").exists()
 
 
 def test_sequences_without_an_answer(extracted: tuple[Path, Sequences], tmp_path: Path) -> None:
-    sequences = Sequences(["p"], ["x"], [[5, 6, 7]], [[False] * 3])
+    sequences = Sequences.of(["p"], ["x"], [[5, 6, 7]], [[0] * 3])
     result = make_extractor(extracted[0]).extract("a", sequences, tmp_path)
     assert result.datasets["x"]["agreement"] is None
     assert HiddenStore(tmp_path).label_counts == [0]
 
 
 def test_an_empty_split(extracted: tuple[Path, Sequences], tmp_path: Path) -> None:
-    result = make_extractor(extracted[0]).extract("val", Sequences([], [], [], []), tmp_path)
+    result = make_extractor(extracted[0]).extract("val", Sequences.of([], [], [], []), tmp_path)
     assert result.datasets == {}
     assert len(HiddenStore(tmp_path)) == 0
-
-
-def test_disk_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_disk(1, tmp_path)
-    free = shutil.disk_usage(tmp_path).free
-    with pytest.raises(GateError, match=r"need .* GB, the disk has"):
-        check_disk(free, tmp_path)

@@ -104,6 +104,24 @@ def test_arguments_and_environment_of_the_server(
     assert environment.keys().isdisjoint({"PYTHONPATH", "OPENAI_API_KEY"})
 
 
+def test_arguments_and_variables_of_a_purpose_come_last(behave: Callable[[str], None]) -> None:
+    behave("healthy")
+    server = LocalVllm(
+        Path("m"),
+        "name",
+        "float32",
+        server_params(extra_args=["--enable-prefix-caching"]),
+        "test",
+        arguments=("--no-enable-prefix-caching",),
+        environment={"PYTHONPATH": "/plugin", "VLLM_CPU_KVCACHE_SPACE": "5"},
+    )
+    with server:
+        seen = httpx2.get(f"http://127.0.0.1:{server.port}/", trust_env=False).json()
+    assert seen["arguments"][-2:] == ["--enable-prefix-caching", "--no-enable-prefix-caching"]
+    assert seen["environment"]["PYTHONPATH"] == "/plugin"
+    assert seen["environment"]["VLLM_CPU_KVCACHE_SPACE"] == "5"
+
+
 def test_a_server_that_ends_early_is_noticed_at_once_and_its_log_is_shown(
     behave: Callable[[str], None],
 ) -> None:

@@ -1,4 +1,4 @@
-"""`eyas status`: how far generation is, from the journals and summaries that runs leave, while they run or after."""
+"""`eyas status`: how far generation and extraction are, from the journals that runs leave, while they run or after."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
+from eyas.cli.extraction import find_extraction
 from eyas.cli.journals import JournalDirectory, find_journals, no_journal, think_format
 from eyas.cli.observer import Observer, Status
 from eyas.cli.status_view import details, overview, plain
@@ -71,7 +73,9 @@ class Watcher:
     def view(self, statuses: Sequence[Status]) -> RenderableType:
         """Every detail of one dataset, or a line for each of all."""
         if self._dataset is None:
-            return overview(statuses)
+            extraction = find_extraction()
+            table = overview(statuses)
+            return table if extraction is None else Group(table, Text(), Text(str(extraction)))
         return Group(*(details(status) for status in statuses))
 
 

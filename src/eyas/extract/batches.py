@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
-BUSY_SHARE = 0.25
-"""Share of the token budget from which a larger batch gains less than its padding costs."""
-MAX_PADDING = 0.1
-"""Largest share of padding of a sequence that joins a busy batch."""
+from eyas.extract.prefixes import MIN_SHARED, lexicographic, shared_length
+
+BATCH_COST = 32
+"""What a batch costs beside its tokens, in tokens."""
 
 
 def plan_windows(sizes: Sequence[int], limit: int) -> list[range]:
@@ -27,22 +29,60 @@ def plan_windows(sizes: Sequence[int], limit: int) -> list[range]:
     return windows
 
 
-def plan_batches(lengths: Sequence[int], window: Sequence[int], batch_tokens: int) -> list[list[int]]:
-    """Group a window's sequences, the longest first, so that each padded batch has at most `batch_tokens` tokens.
+@dataclass(frozen=True)
+class _Batch:
+    """A run of neighbours in lexicographic order."""
 
-    Sorted by length, so there is little padding, and a batch that does not fit into memory fails at the start. A batch
-    large enough to keep the processor busy takes no sequence that would be padded by more than MAX_PADDING. A
-    sequence longer than the budget is a batch of its own.
+    start: int
+    stop: int
+    tokens: int
+    """That are computed."""
+    cost: float
+    """Tokens that its end costs, per token."""
+
+
+def plan_batches(token_ids: Sequence[Sequence[int]], batch_tokens: int) -> list[list[int]]:
+    """Group a window's sequences so that each batch computes at most `batch_tokens` tokens, the largest batch first.
+
+    Packed sequences need no equal lengths. So neighbours in lexicographic order go together, which share most: the turns
+    of a conversation, answers to the same prompt, prompts under the same system message. A batch ends where it costs
+    least: full, or before it would tear such a group apart. The largest batch comes first, so that one that does not
+    fit into memory fails at the start. A sequence longer than the budget is a batch of its own.
+
+    Args:
+        token_ids: of each sequence.
+        batch_tokens: tokens that are computed, shared ones once.
+
+    Returns:
+        Indices of the sequences of each batch.
     """
-    batches: list[list[int]] = []
-    longest = 0
-    for index in sorted(window, key=lambda number: (-lengths[number], number)):
-        tokens = len(batches[-1]) * longest if batches else 0
-        busy = tokens >= batch_tokens * BUSY_SHARE
-        much_shorter = lengths[index] < (1 - MAX_PADDING) * longest
-        if batches and tokens + longest <= batch_tokens and not (busy and much_shorter):
-            batches[-1].append(index)
-        else:
-            batches.append([index])
-            longest = lengths[index]
-    return batches
+    order = lexicographic(token_ids, range(len(token_ids)))
+    lengths = [len(token_ids[index]) for index in order]
+    links = _links([token_ids[index] for index in order])
+    batches: list[_Batch] = []
+    start = 0
+    while start < len(order):
+        found = _batches_from(start, lengths, links, batch_tokens)
+        batches.append(min(found, key=lambda batch: batch.cost))
+        start = batches[-1].stop
+    batches.sort(key=lambda batch: (-batch.tokens, batch.start))
+    return [order[batch.start : batch.stop] for batch in batches]
+
+
+def _links(sequences: Sequence[Sequence[int]]) -> list[int]:
+    """Tokens that each sequence shares with its predecessor."""
+    shared = [shared_length(first, second) for first, second in pairwise(sequences)]
+    return [0, *(count if count >= MIN_SHARED else 0 for count in shared)]
+
+
+def _batches_from(start: int, lengths: Sequence[int], links: Sequence[int], limit: int) -> list[_Batch]:
+    """The batches that begin at a sequence, the largest first."""
+    found: list[_Batch] = []
+    tokens = 0
+    for at in range(start, len(lengths)):
+        tokens += lengths[at] - (links[at] if at > start else 0)
+        if at > start and tokens > limit:
+            break
+        lost = links[at + 1] if at + 1 < len(lengths) else -BATCH_COST  # the last batch ends anyway
+        found.append(_Batch(start, at + 1, tokens, (BATCH_COST + lost) / tokens))
+    return found[::-1]

@@ -1,229 +1,203 @@
-"""Extracting a split: states of every sequence into a store, in the order of its table.
-
-Letters in shape comments: T tokens, H hidden size, A aux layers, G generated tokens, L labelled positions.
-"""
+"""The extraction of all splits: check that it can end well, compute what is missing, publish the whole."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
-import torch
-
+from eyas import paths
+from eyas.compute import ComputeParams
 from eyas.errors import GateError
-from eyas.extract.backend import Predictions, TransformersBackend, predict
-from eyas.extract.batches import plan_batches, plan_windows
-from eyas.extract.gate import Agreement, Disagreement, check_states
+from eyas.extract.backends import ServerSetting
+from eyas.extract.budget import Sizes, can_link, check_disk, dvc_cache, existing, needs
+from eyas.extract.extractor import Extractor, extract_shards
+from eyas.extract.facts import Facts
+from eyas.extract.fixture import check_fixture, fixture_sequences
+from eyas.extract.journal import ExtractJournal, fingerprint, leftovers, server_folder
 from eyas.extract.params import ExtractParams
 from eyas.extract.progress import Progress
+from eyas.extract.ranks import Ranks
+from eyas.extract.reference import Reference
 from eyas.extract.table import Sequences
-from eyas.metrics import share
-from eyas.shards import SequenceStates, ShardWriter, StoreMeta, label_positions, sequence_bytes
-from eyas.target.model import TargetHead, TargetStates, load_target
+from eyas.extract.work import Work, total_of
+from eyas.files import atomic_directory
+from eyas.hashing import Guard
+from eyas.metrics import write_report
+from eyas.sampling import Sampling
+from eyas.serving.params import ServerParams
 from eyas.target.spec import TargetProfile
 
-FREE_BYTES = 512 << 20
-"""Disk that must stay free beside the store."""
+__all__ = ["Extraction", "Extractor"]
+
+logger = logging.getLogger("eyas.extract")
+
+CANDIDATES = 16
+"""So many sequences of a split are looked at to choose the fixture from."""
 
 
-@dataclass(frozen=True)
-class SplitResult:
-    """What was written."""
+@dataclass
+class Extraction:
+    """What one process knows of the extraction. Every rank goes through the same calls; only rank 0 publishes."""
 
-    bytes: int
-    datasets: dict[str, dict[str, Any]]
-    """Per dataset: sequences, tokens, labels, generated tokens checked, and the share that agreed."""
-    largest: dict[str, float]
-    """Largest absolute value per aux layer and of the last state."""
-
-    def report(self) -> dict[str, Any]:
-        """For reports/extraction.json. Largest values to three digits: kernels differ in the last ones."""
-        largest = {name: float(f"{value:.3g}") for name, value in self.largest.items()}
-        return {"bytes": self.bytes, "largest_value": largest, "datasets": self.datasets}
-
-
-@dataclass(frozen=True)
-class Extractor:
-    """Computes states and writes them."""
-
-    backend: TransformersBackend
-    head: TargetHead
-    meta: StoreMeta
-    batch_tokens: int
-    shard_bytes: int
-    min_agreement: float
+    profile: TargetProfile
+    extractor: Extractor
+    journal: ExtractJournal
+    works: list[Work]
+    missing: list[list[int]]
+    """Of each work, the shards that were not finished when this run began."""
+    ranks: Ranks
 
     @classmethod
-    def load(cls, directory: Path, profile: TargetProfile, params: ExtractParams) -> Extractor:
-        """Load the target in its own dtype, on a GPU if there is one.
+    @contextmanager
+    def prepare(
+        cls,
+        params: ExtractParams,
+        compute: ComputeParams,
+        server: ServerParams,
+        sampling: Sampling,
+        ranks: Ranks,
+    ) -> Iterator[Self]:
+        """Read the sequences, load the target, plan the shards, and open the journal.
 
         Raises:
-            InputError: the target can't be loaded.
+            ArtifactError, InputError: target or sequences are missing or do not fit each other.
+            JournalInUse: another extraction of the same is running.
         """
-        if "OMP_NUM_THREADS" not in os.environ:
-            torch.set_num_threads(len(os.sched_getaffinity(0)))
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        model = load_target(directory, profile.dtype, trust_remote_code=profile.trust_remote_code).to(device)
-        meta = StoreMeta(
-            target_digest=profile.digest,
-            target_name=profile.name,
-            dtype=params.dtype,
-            aux_layer_ids=profile.aux_layer_ids,
-            backend="transformers",
-            versions={package: version(package) for package in ("torch", "transformers")},
-        )
-        return cls(
-            backend=TransformersBackend(model, profile.aux_layer_ids, device),
-            head=TargetHead.read(directory, profile, profile.dtype).to(device),
-            meta=meta,
-            batch_tokens=params.batch_tokens,
-            shard_bytes=params.shard_bytes,
-            min_agreement=params.min_agreement,
-        )
+        profile = TargetProfile.read(paths.TARGET_PROFILE)
+        splits = {split: Sequences.read(paths.sequences(split), profile.vocab_size) for split in paths.SPLITS}
+        extractor = Extractor.load(
+            paths.TARGET, profile, params, compute,
+            sampling=sampling, device=ranks.device, server=_server_setting(server, splits),
+        )  # fmt: skip
+        try:
+            sources = {split: sequences.source_digest for split, sequences in splits.items()}
+            values = fingerprint(profile, params, sampling, extractor.meta, sources)
+            journal = ExtractJournal.of(values)
+            ranks.first("journal", lambda: journal.open(values))
+            works = [
+                extractor.work(split, sequences, journal.parts(split)) for split, sequences in splits.items()
+            ]
+            missing = [work.missing() for work in works]
+            yield cls(profile, extractor, journal, works, missing, ranks)
+        finally:
+            extractor.backend.close()
 
-    def extract(self, name: str, sequences: Sequences, directory: Path) -> SplitResult:
-        """Write the store of a split into `directory`, a window of about one shard at a time.
+    @property
+    def finished(self) -> bool:
+        """Whether nothing was left to compute when this run began."""
+        return not any(self.missing)
+
+    def check_budget(self) -> None:
+        """Stop before any work if there is not enough disk or memory for all of it.
 
         Raises:
-            GateError: states are not finite, are constant, or do not predict the generated tokens.
+            GateError: says what is needed, and what to lower.
         """
-        writer = ShardWriter(directory, self.meta, self.shard_bytes)
-        agreement = Agreement(_per_dataset(sequences, sequences.checked_counts), self.min_agreement)
-        largest = torch.zeros(len(self.meta.aux_layer_ids) + 1)
-        lengths = sequences.lengths
-        progress = Progress(name, sum(lengths))
-        for window in plan_windows(self.sizes(sequences), self.shard_bytes):
-            held: dict[int, SequenceStates] = {}
-            for batch in plan_batches(lengths, window, self.batch_tokens):
-                computed = self.backend.states([sequences.token_ids[index] for index in batch])
-                for index, states in zip(batch, computed, strict=True):
-                    check_states(sequences.sequence_ids[index], sequences.token_ids[index], states)
-                    largest = torch.maximum(largest, _largest(states))
-                predicted = self._predict(sequences, batch, computed)
-                for index, states, said in zip(batch, computed, predicted, strict=True):
-                    held[index] = self._label(sequences, index, states, said, agreement)
-                progress.add(sum(lengths[index] for index in batch))
-            agreement.check()
-            for index in window:
-                writer.add(held[index])
-        names = [*map(str, self.meta.aux_layer_ids), "last"]
-        progress.finish()
-        return SplitResult(
-            bytes=writer.close(),
-            datasets=_counts(sequences, agreement),
-            largest=dict(zip(names, largest.tolist(), strict=True)),
+        self.ranks.first("disk", self._check_disk)
+        candidates = [
+            (int(work.sequences.lengths[index]), place, number)
+            for place, work in enumerate(self.works)
+            for number in self.missing[place]
+            for index in work.windows[number]
+        ]
+        served = self.extractor.backend.name == "vllm"  # a server claims its memory when it starts
+        if served or not candidates:
+            return
+        _, place, number = max(candidates)
+        work = self.works[place]
+        for batch in work.heaviest(self.extractor.batches(work, number)):
+            self.extractor.compute_batch(work, batch, Facts.none(work.agreement.fresh(), work.layers))
+
+    def check_states(self) -> None:
+        """Compare a few captured states with the model's own before any work.
+
+        Raises:
+            GateError: a layer is another one, the final norm is missing or doubled, sequences are mixed up, ...
+        """
+        if self.finished:
+            return
+        reference = Reference.of(self.extractor.backend, paths.TARGET, self.profile)
+        self.extractor = replace(self.extractor, reference=reference)
+        sequences = max((work.sequences for work in self.works), key=len)
+        first = range(min(CANDIDATES, len(sequences)))
+        chosen = fixture_sequences(
+            [sequences.sequence_ids[index] for index in first], [sequences.ids(index) for index in first]
+        )
+        result = check_fixture(self.extractor.backend, self.extractor.head, reference, chosen)
+        if self.ranks.rank == 0:
+            self.journal.keep_fixture(result.report())
+
+    def compute(self) -> None:
+        """Compute every shard that is missing, together with the other ranks.
+
+        Raises:
+            GateError: states are wrong or do not predict the generated tokens.
+        """
+        total = total_of(self.works)
+        logger.info("hidden states of %s sequences, %.2f GB", f"{total.sequences:,}", total.bytes / 1e9)
+        extract_shards(
+            self.extractor, self.works, self.ranks, Progress(total, self.ranks, self.journal.folder)
         )
 
-    def sizes(self, sequences: Sequences) -> list[int]:
-        """Bytes of each sequence in the store."""
-        hidden_size = self.head.embedding.shape[1]
-        return [
-            sequence_bytes(tokens, labels, len(self.meta.aux_layer_ids), hidden_size, self.meta.dtype)
-            for tokens, labels in zip(sequences.lengths, sequences.label_counts, strict=True)
-        ]
+    def publish(self, guard: Guard) -> None:
+        """Make the stores of all finished shards, all splits or none.
 
-    def _predict(
-        self, sequences: Sequences, batch: Sequence[int], computed: Sequence[TargetStates]
-    ) -> list[Predictions]:
-        """Apply the head where a generated token follows, to a whole batch at a time: its matrix is large."""
-        before = [_before_generated(sequences.loss_masks[index]) for index in batch]
-        following = [
-            torch.tensor(sequences.token_ids[index])[positions + 1]
-            for index, positions in zip(batch, before, strict=True)
-        ]
-        last = [states.last[positions] for states, positions in zip(computed, before, strict=True)]
-        device = computed[0].last.device
-        predicted = predict(self.head, torch.cat(last), torch.cat(following).to(device)).cpu()
-        return predicted.split([len(positions) for positions in before])
+        Raises:
+            ChangedWhileRunning: params or code changed under the run.
+            GateError: all shards together do not predict the generated tokens.
+        """
+        report: dict[str, Any] = {}
+        linked = can_link(self.journal.folder, paths.HIDDEN)
+        for torn in paths.HIDDEN.glob("*.tmp"):  # what a run was publishing when it was killed
+            shutil.rmtree(torn)
+        with ExitStack() as stores:
+            for work in self.works:
+                directory = stores.enter_context(atomic_directory(paths.hidden(work.split)))
+                report[work.split] = work.publish(directory).report()
+            guard.check()
+        write_report(paths.EXTRACTION_REPORT, report | {"fixture": self.journal.kept_fixture()})
+        self.journal.finish(keep=linked and "DVC_STAGE" in os.environ)
 
-    def _label(
-        self,
-        sequences: Sequences,
-        index: int,
-        states: TargetStates,
-        predicted: Predictions,
-        agreement: Agreement,
-    ) -> SequenceStates:
-        """Compare the target's predictions with the generated tokens, and keep what is a label."""
-        tokens = torch.tensor(sequences.token_ids[index])  # [T]
-        mask = torch.tensor(sequences.loss_masks[index])  # [T]
-        before = _before_generated(sequences.loss_masks[index])  # [G]
-        following = tokens[before + 1]
-        wrong = [
-            Disagreement(
-                sequence_id=sequences.sequence_ids[index],
-                position=int(before[at]) + 1,
-                token=int(following[at]),
-                argmax=int(predicted.argmax[at]),
-                margin=float(predicted.margin[at]),
-            )
-            for at in torch.nonzero(predicted.argmax != following).flatten().tolist()
-        ]
-        agreement.add(sequences.datasets[index], len(before), wrong)
-        labelled = mask[before]  # [G] -> L of them
-        positions = label_positions(mask)
-        return SequenceStates(
-            sequence_id=sequences.sequence_ids[index],
-            token_ids=tokens,
-            loss_mask=mask,
-            aux=states.aux.to("cpu", getattr(torch, self.meta.dtype), copy=True),
-            label_positions=positions,
-            last=states.last[positions.to(states.last.device)].to("cpu", getattr(torch, self.meta.dtype)),
-            argmax=predicted.argmax[labelled],
-            logsumexp=predicted.logsumexp[labelled],
+    def _check_disk(self) -> None:
+        """Old journals make room where it is needed, the oldest first."""
+        sizes = [work.file_bytes for work in self.works]
+        missing = sum(
+            each[number] for each, numbers in zip(sizes, self.missing, strict=True) for number in numbers
         )
+        wanted = needs(
+            Sizes(all=sum(map(sum, sizes)), missing=missing),
+            self.journal.folder, paths.HIDDEN, dvc_cache(existing(paths.PARAMS).parent),
+        )  # fmt: skip
+        old = leftovers(self.journal.folder)
+        if old:
+            held = sum(leftover.bytes for leftover in old) / 1e9
+            logger.info(
+                "%d unfinished extractions of other params or sequences hold %.2f GB in %s; the oldest is removed first "
+                "where space is needed", len(old), held, self.journal.folder.parent,
+            )  # fmt: skip
+        while True:
+            try:
+                return check_disk(wanted)
+            except GateError:
+                if not old:
+                    raise
+                logger.warning("removing %s to make room for %.2f GB", old[0].folder, old[0].bytes / 1e9)
+                old.pop(0).remove()
 
 
-def check_disk(needed: int, directory: Path) -> None:
-    """Refuse to start what can't be finished.
+def _server_setting(server: ServerParams, splits: dict[str, Sequences]) -> ServerSetting:
+    def name_of(tokens: Sequence[int]) -> str:
+        ids = list(tokens)
+        for sequences in splits.values():
+            for index, length in enumerate(sequences.lengths.tolist()):
+                if length == len(ids) and sequences.ids(index) == ids:
+                    return sequences.sequence_ids[index]
+        return f"a sequence of {len(ids)} tokens that begins with {ids[:8]}"
 
-    Raises:
-        GateError: says how many bytes are needed and free.
-    """
-    free = shutil.disk_usage(directory).free
-    if needed + FREE_BYTES > free:
-        raise GateError(
-            f"the hidden states need {needed / 1e9:.2f} GB, the disk has {free / 1e9:.2f} GB free",
-            where=str(directory.resolve()),
-            hint="free disk space, use extract.dtype: bfloat16, or extract fewer or shorter sequences. "
-            "A DVC cache that copies instead of linking needs the same space again",
-        )
-
-
-def _before_generated(loss_mask: Sequence[bool]) -> torch.Tensor:
-    """[G] positions whose distribution predicts a generated token."""
-    return torch.nonzero(torch.tensor(loss_mask)[1:]).flatten()
-
-
-def _largest(states: TargetStates) -> torch.Tensor:
-    """[A + 1] largest absolute values."""
-    return torch.cat([states.aux.abs().amax(dim=(0, 2)), states.last.abs().amax()[None]]).float().cpu()
-
-
-def _per_dataset(sequences: Sequences, values: Sequence[int]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for dataset, value in zip(sequences.datasets, values, strict=True):
-        total[dataset] += value
-    return dict(total)
-
-
-def _counts(sequences: Sequences, agreement: Agreement) -> dict[str, dict[str, Any]]:
-    tokens = _per_dataset(sequences, sequences.lengths)
-    labels = _per_dataset(sequences, sequences.label_counts)
-    rows = Counter(sequences.datasets)
-    return {
-        dataset: {
-            "sequences": rows[dataset],
-            "tokens": tokens[dataset],
-            "labels": labels[dataset],
-            "generated_tokens": agreement.checked[dataset],
-            "agreement": share(agreement.agreed[dataset], agreement.checked[dataset]),
-        }
-        for dataset in sorted(rows)
-    }
+    longest = max((int(sequences.lengths.max(initial=0)) for sequences in splits.values()), default=0)
+    return ServerSetting(server, server_folder(), longest, name_of)

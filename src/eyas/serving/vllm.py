@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -57,8 +57,17 @@ class LocalVllm:
         speculative: Mapping[str, Any] | None = None,
         *,
         trust_remote_code: bool = False,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`speculative` is vLLM's speculative config; `log_name` begins the name of the log file."""
+        """Plan a server; it starts with the block.
+
+        Args:
+            speculative: vLLM's speculative config.
+            log_name: begins the name of the log file.
+            arguments: further ones of a purpose; they come last, so they win over `params.extra_args`.
+            environment: further variables of a purpose.
+        """
         self.port = free_port()
         self.base_url = f"http://127.0.0.1:{self.port}/v1"
         stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -74,7 +83,9 @@ class LocalVllm:
             *(("--trust-remote-code",) if trust_remote_code else ()),
             *(("--speculative-config", json.dumps(dict(speculative))) if speculative else ()),
             *params.extra_args,
+            *arguments,
         ]
+        self._environment = server_environment(params) | dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -99,7 +110,7 @@ class LocalVllm:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=server_environment(self._params),
+                env=self._environment,
                 start_new_session=True,  # Ctrl-C is ours: requests in flight end before the server does
             )
         try:
