@@ -2,7 +2,8 @@
 
 Answers are made of paragraphs of this repository, documentation and code, in the tokens of the default target (models/target;
 run `dvc repro target` first). The two stages run as DVC runs them, whole processes, reading and writing their files;
-the other side is nothing but the fast tokenizer over the texts, all of them in memory, in large batches on all cores.
+the other side is nothing but the fast tokenizer over the texts, all of them in memory, in large batches on all cores:
+ids alone, and for a tenth of the rows with the offsets that a call of a transformers tokenizer makes too.
 
     python benchmarks/reassemble.py [rows]
 """
@@ -25,7 +26,7 @@ from typing import Any
 
 import polars as pl
 
-from eyas import paths
+from eyas import jsonl, paths
 from eyas.config import read_section
 from eyas.schema import Prompts, columns_of
 from eyas.target.spec import TargetProfile
@@ -57,7 +58,16 @@ class Measured:
     """A finished process."""
 
     seconds: float
+    core_seconds: float
     peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Tokenised:
+    """What the tokenizer alone did."""
+
+    seconds: float
+    tokens: int
 
 
 class Scratch:
@@ -88,9 +98,9 @@ class Scratch:
         folder = self.directory / paths.responses(dataset)
         folder.mkdir(parents=True)
         made, tokens = [], 0
-        with (self.directory / paths.raw_responses(dataset)).open("w") as file:
+        with (self.directory / paths.raw_responses(dataset)).open("wb") as file:
             for row in self._rows(dataset, rows):
-                file.write(json.dumps(row) + "\n")
+                file.write(jsonl.encode(row))
                 tokens += row["usage"]["prompt_tokens"] + row["usage"]["completion_tokens"]
                 made.append({name: row.get(name) for name in columns_of(Prompts).names()})
         (folder / "errors.jsonl").write_text("")
@@ -160,23 +170,25 @@ class Scratch:
         _, status, usage = os.wait4(process.pid, 0)
         if status:
             raise SystemExit(f"{stage} failed")
-        return Measured(time.perf_counter() - started, usage.ru_maxrss * 1024)
+        seconds = time.perf_counter() - started
+        return Measured(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
-    def tokenise_again(self) -> tuple[float, int]:
-        """Seconds that the tokenizer works on prompts and answers, and tokens that come out."""
+    def tokenise_again(self, rows: int, *, offsets: bool = False) -> Tokenised:
+        """Tokenise prompts and answers of the first rows."""
         seconds, tokens = 0.0, 0
         backend = self.tokenizer.backend_tokenizer
-        rows = pl.scan_parquet(self.directory / paths.validated("many")).select("messages", "content")
-        for piece in rows.collect_batches(chunk_size=BATCH):
+        encode = backend.encode_batch if offsets else backend.encode_batch_fast
+        table = pl.scan_parquet(self.directory / paths.validated("many")).select("messages", "content")
+        for piece in table.head(rows).collect_batches(chunk_size=BATCH):
             asked = self.tokenizer.apply_chat_template(
                 piece["messages"].to_list(), tokenize=False, add_generation_prompt=True
             )
             texts = [prompt + answer for prompt, answer in zip(asked, piece["content"], strict=True)]
             started = time.perf_counter()
-            encoded = [encoding.ids for encoding in backend.encode_batch(texts, add_special_tokens=False)]
+            encoded = [encoding.ids for encoding in encode(texts, add_special_tokens=False)]
             seconds += time.perf_counter() - started
             tokens += sum(map(len, encoded))
-        return seconds, tokens
+        return Tokenised(seconds, tokens)
 
 
 def main() -> None:
@@ -188,14 +200,22 @@ def main() -> None:
         print(f"{rows} answers, {tokens / rows:.0f} tokens each, {size / 1e9:.2f} GB of raw_responses.jsonl")
         place.run("validate", "few")
         stages = {"validate": place.run("validate", "many"), "reassemble": place.run("reassemble")}
-        seconds, again = place.tokenise_again()
+        again = place.tokenise_again(rows)
+        offsets = place.tokenise_again(max(rows // 10, 1), offsets=True)
     print(
-        f"{os.cpu_count()} cores; the tokenizer alone: {seconds:.1f} s, {again / seconds / 1e6:.2f} million tokens/s"
+        f"{os.cpu_count()} cores; the tokenizer alone: {again.seconds:.1f} s for {again.tokens / 1e6:.0f} million tokens"
     )
     for name, measured in stages.items():
-        print(f"{name:10} {measured.seconds:6.1f} s, at most {measured.peak_bytes / 2**30:.2f} GiB")
+        print(
+            f"{name:10} {measured.seconds:6.1f} s, {measured.core_seconds:.1f} core-s, "
+            f"at most {measured.peak_bytes / 2**30:.2f} GiB"
+        )
     total = sum(measured.seconds for measured in stages.values())
-    print(f"both       {total:6.1f} s, {seconds / total:.1f} times as fast as tokenising again")
+    with_offsets = offsets.seconds * again.tokens / offsets.tokens
+    print(
+        f"both       {total:6.1f} s, {again.seconds / total:.1f} times as fast as tokenising again, "
+        f"{with_offsets / total:.1f} times as fast as with offsets ({with_offsets:.0f} s)"
+    )
 
 
 if __name__ == "__main__":

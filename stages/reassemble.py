@@ -1,4 +1,4 @@
-"""Build token sequences with loss masks from the validated responses of all datasets, and split them."""
+"""Build token sequences with the kind of every token from the validated responses of all datasets, and split them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import logging
 import tempfile
 from pathlib import Path
 
-import polars as pl
-
 from eyas import paths
+from eyas.allocator import keep_freed_memory
 from eyas.config import load_section
 from eyas.datasets import load_datasets
 from eyas.files import atomic_directory
@@ -19,7 +18,7 @@ from eyas.process import run_stage
 from eyas.reassemble.drift import drift_report, refuse_drift
 from eyas.reassemble.inputs import check_tables, check_weights, scan_validated
 from eyas.reassemble.params import ReassembleParams
-from eyas.reassemble.publish import check_files, index_of, write_splits
+from eyas.reassemble.publish import check_files, write_sequences
 from eyas.reassemble.report import reasons_table, reassembly_report, refuse_many, write_plots
 from eyas.reassemble.sequences import candidates
 from eyas.reassemble.sources import Sources
@@ -30,6 +29,7 @@ logger = logging.getLogger("eyas.reassemble")
 
 
 def main() -> None:
+    keep_freed_memory()  # batches of the same size follow one another
     datasets = load_datasets()
     params = load_section("reassemble", ReassembleParams)
     guard = Guard.start("datasets", "reassemble")
@@ -51,19 +51,18 @@ def main() -> None:
             for table in tables
         }
         roles = {name: entry.role for name, entry in datasets.items()}
-        index = index_of(sequences, roles, params.val_share, question_hash)
-        refuse_many(index, params)
-        check_split(index)
         with atomic_directory(paths.SEQUENCES) as directory:
-            write_splits(directory, sequences, index)
+            index = write_sequences(directory, sequences, roles, params.val_share, question_hash)
+            refuse_many(index, params)
+            check_split(index)
             kinds = check_files(directory, index, profile)
             drift = drift_report(proof.result().drift)
-            text_rows = index.filter(pl.col("reason").is_null(), origin="text").height
+            text_rows = index.filter(index["reason"].is_null(), origin="text").height
             refuse_drift(drift, text_rows, params.max_drift_share)
             guard.check()
     write_report(paths.REASSEMBLY_REPORT, reassembly_report(index, kinds, proof.result().prompts, drift))
     write_plots(paths.REASSEMBLY_PLOTS, index, kinds)
-    unused = index.filter(pl.col("reason").is_not_null())
+    unused = index.filter(index["reason"].is_not_null())
     logger.info(
         "%d sequences, %d prompts rendered equal, %d answers not used%s",
         index.height - unused.height,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from eyas import paths
+from eyas.allocator import keep_freed_memory
 from eyas.config import load_section
 from eyas.files import atomic_file
 from eyas.hashing import Guard
@@ -13,6 +15,7 @@ from eyas.metrics import write_report
 from eyas.process import dataset_argument, run_stage
 from eyas.tables import TEMPLATE_KWARGS
 from eyas.target.spec import TargetProfile
+from eyas.target.template import load_tokenizer
 from eyas.validate.comparison import compare_with_texts
 from eyas.validate.gates import check_shares, table_of_rules
 from eyas.validate.params import ValidateParams
@@ -26,6 +29,7 @@ logger = logging.getLogger("eyas.validate")
 
 
 def main() -> None:
+    keep_freed_memory()  # batches of the same size follow one another
     name = dataset_argument()
     params = load_section("validate", ValidateParams)
     guard = Guard.start("validate")
@@ -37,12 +41,18 @@ def main() -> None:
     passage = Passage(paths.raw_responses(name), asked, rules, profile, params.text_sample)
     template_kwargs = json.dumps(notes.template_kwargs, sort_keys=True)
 
-    with atomic_file(paths.validated(name)) as validated:
+    with ThreadPoolExecutor(1) as meanwhile, atomic_file(paths.validated(name)) as validated:
+        loading = []
+        if params.text_sample and not notes.text_only:  # it keeps one core busy for a second
+            loading.append(
+                meanwhile.submit(load_tokenizer, paths.TARGET, trust_remote_code=profile.trust_remote_code)
+            )
         passage.write_validated(validated, {TEMPLATE_KWARGS: template_kwargs})
         ledger = passage.ledger
         check_set(to_generate(asked), ledger, failed)
         with atomic_file(paths.quarantine(name)) as quarantined:  # before the gates: a failure must be seen
             passage.write_quarantined(quarantined)
+        wait(loading)  # an error comes where the tokenizer is used
         comparison = compare_with_texts(passage.sample, paths.TARGET, profile)
         check_shares(name, ledger, comparison, params)
         report = validation_report(ledger, rules, failed, comparison, unknown_keys(paths.raw_responses(name)))

@@ -89,7 +89,7 @@ def _file(module: str) -> str:
 
 
 def sections_read(script: Path) -> set[str]:
-    """Constant names given to load_section in the script; load_datasets() reads `datasets`."""
+    """What the script reads of params.yaml: sections, and `section.key` where it reads only some keys of one."""
     sections: set[str] = set()
     for node in ast.walk(ast.parse(script.read_text())):
         if not isinstance(node, ast.Call):
@@ -101,6 +101,9 @@ def sections_read(script: Path) -> set[str]:
             argument = node.args[0]
             assert isinstance(argument, ast.Constant), f"{script}: load_section needs a literal section name"
             sections.add(str(argument.value))
+        if name == "load_keys":
+            section, keys = ast.literal_eval(node.args[0]), ast.literal_eval(node.args[1])
+            sections |= {f"{section}.{key}" for key in keys}
     return sections
 
 

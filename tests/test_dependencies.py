@@ -22,7 +22,7 @@ STAGE_NAMES = (
     "target", "prompts", "generate", "validate", "reassemble", "vocab", "extract", "train", "export", "evaluate", "engine",
 )  # fmt: skip
 DOMAIN = ("target", "drafter", "serving")
-FREE_OF_RESULTS = {"server"}
+FREE_OF_RESULTS = {"server", "compute"}
 TORCH_FREE = ("prompts", "generate", "validate", "reassemble", "vocab")
 
 STAGES = declared_stages()

@@ -9,9 +9,9 @@ import pytest
 
 from eyas.errors import ArtifactError
 from eyas.schema import (
-    LOSS_MASK,
     MESSAGES,
     TOKEN_IDS,
+    TOKEN_KINDS,
     Prompts,
     Quarantined,
     RejectedPrompts,
@@ -30,7 +30,6 @@ SEQUENCE: dict[str, Any] = {
     "turn": 0,
     "prompt_hash": hash_of("1"),
     "token_ids": [5, 6, 7, 2],
-    "loss_mask": [False, False, True, True],
     "kinds": [0, 0, 3, 5],
     "weight": 1.0,
     "origin": "ids",
@@ -48,7 +47,7 @@ def sequences(*rows: dict[str, Any]) -> pl.DataFrame:
 def test_columns_have_the_dtypes_of_the_files() -> None:
     assert columns_of(Prompts)["messages"] == MESSAGES
     assert columns_of(Responses)["token_ids"] == TOKEN_IDS
-    assert columns_of(Sequences)["loss_mask"] == LOSS_MASK
+    assert columns_of(Sequences)["kinds"] == TOKEN_KINDS
     assert columns_of(Sequences)["num_prompt_tokens"] == pl.Int32
 
 
@@ -73,12 +72,8 @@ def test_good_tables_pass(model: type[pa.DataFrameModel], table: pl.DataFrame) -
     ("changes", "rule"),
     [
         pytest.param({"token_ids": [5, 6, 7]}, "lengths_agree", id="ids-shorter-than-counts"),
-        pytest.param({"loss_mask": [False, True, True]}, "lengths_agree", id="mask-shorter"),
-        pytest.param(
-            {"loss_mask": [False, True, True, False]}, "mask_is_the_generated_tail", id="mask-shifted"
-        ),
-        pytest.param({"loss_mask": [False] * 4}, "mask_is_the_generated_tail", id="mask-of-zeros"),
-        pytest.param({"loss_mask": [True] * 4}, "mask_is_the_generated_tail", id="prompt-supervised"),
+        pytest.param({"kinds": [0, 3, 5, 0]}, "kind_0_is_the_prompt", id="kinds-shifted"),
+        pytest.param({"kinds": [0] * 4}, "kind_0_is_the_prompt", id="nothing-supervised"),
         pytest.param(
             {"num_generated_tokens": 0, "num_prompt_tokens": 4},
             "greater_than_or_equal_to",
@@ -173,8 +168,8 @@ def test_prompts_refuse(changes: dict[str, pl.Expr], rule: str) -> None:
 
 
 def test_all_broken_rules_are_named_at_once() -> None:
-    table = sequences(SEQUENCE | {"prompt_hash": "abc", "loss_mask": [True] * 4})
-    with pytest.raises(ArtifactError, match=r"str_matches.*mask_is_the_generated_tail"):
+    table = sequences(SEQUENCE | {"prompt_hash": "abc", "kinds": [3] * 4})
+    with pytest.raises(ArtifactError, match=r"str_matches.*kind_0_is_the_prompt"):
         check(Sequences, table, "sequences")
 
 

@@ -15,7 +15,7 @@ import pytest
 from eyas import tables
 from eyas.errors import ArtifactError
 from eyas.schema import Prompts, RejectedPrompts, columns_of
-from eyas.tables import read_note, read_pieces, write_batches
+from eyas.tables import read_note, read_pieces, write_batches, write_parted
 from tests.hand_made import prompts, raw
 
 
@@ -89,3 +89,31 @@ def test_pieces_are_read_in_order_and_checked(tmp_path: Path, monkeypatch: pytes
     table.with_columns(prompt_hash=pl.lit("abc")).write_parquet(tmp_path / "p.parquet")
     with pytest.raises(ArtifactError, match="not a Prompts table"):
         list(read_pieces(tmp_path / "p.parquet", Prompts))
+
+
+def test_rows_go_to_the_files_that_a_column_names_in_their_order(tmp_path: Path) -> None:
+    table = prompts([raw(f"a:{number}") for number in range(9)])
+    sides = pl.Series("side", ["odd" if number % 2 else "even" for number in range(9)])
+    batches = [table.with_columns(sides)[start : start + 2] for start in range(0, 9, 2)]
+    files = {"odd": "o.parquet", "even": "e.parquet", "none": "n.parquet"}
+    write_parted(tmp_path, files, Prompts, iter(batches), "side")
+    for side, name in files.items():
+        assert pl.read_parquet(tmp_path / name).equals(table.filter(sides == side))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files.values())
+
+
+def test_files_of_a_relative_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("here").mkdir()
+    table = prompts([raw("a:1")])
+    write_parted(Path("here"), {"x": "x.parquet"}, Prompts, [table.with_columns(side=pl.lit("x"))], "side")
+    assert pl.read_parquet("here/x.parquet").equals(table)
+
+
+def test_the_error_of_a_parted_batch_comes_through(tmp_path: Path) -> None:
+    def failing() -> Iterator[pl.DataFrame]:
+        yield prompts([raw("a:1")]).with_columns(side=pl.lit("x"))
+        raise ArtifactError("broken")
+
+    with pytest.raises(ArtifactError, match="broken"):
+        write_parted(tmp_path, {"x": "x.parquet"}, Prompts, failing(), "side")

@@ -14,6 +14,12 @@ SOURCES = ("reasoning_gym", "jsonl", "mt_bench", "human_eval")
 ROLES = ("train", "eval")
 HISTORIES = ("regenerate", "keep")
 
+_EXAMPLES = {
+    "train": "tasks: {source: reasoning_gym, role: train, tasks: [basic_arithmetic], size: 500}",
+    "eval": "mt_bench: {source: mt_bench, role: eval}",
+}
+"""A whole entry of each role."""
+
 
 @dataclass(frozen=True)
 class DatasetParams:
@@ -80,5 +86,9 @@ def load_datasets(path: Path = paths.PARAMS) -> dict[str, DatasetParams]:
         datasets[name] = build(f"datasets.{name}", DatasetParams, values, path)
     for role, use in (("train", "to learn from"), ("eval", "to measure on")):
         if not any(dataset.role == role for dataset in datasets.values()):
-            raise ConfigError(f"`datasets` has no entry with role: {role}, nothing {use}", where=str(path))
+            raise ConfigError(
+                f"`datasets` has no entry with role: {role}, nothing {use}",
+                where=str(path),
+                hint=f"add one, for example `{_EXAMPLES[role]}`, or set `role: {role}` on one that is there",
+            )
     return datasets

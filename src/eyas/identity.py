@@ -22,5 +22,6 @@ def prompt_hash(messages: Iterable[Mapping[str, Any]]) -> str:
 
 def normalised(text: str) -> str:
     """Text without the differences that do not make another prompt: Unicode form, case, white space."""
-    visible = unicodedata.normalize("NFKC", text).translate(_INVISIBLE)
-    return " ".join(visible.lower().split())
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).translate(_INVISIBLE)
+    return " ".join(text.lower().split())

@@ -16,7 +16,6 @@ from eyas.answers import FINISH_REASONS
 from eyas.errors import ArtifactError
 
 TOKEN_IDS = pl.List(pl.Int32)
-LOSS_MASK = pl.List(pl.Boolean)
 TOKEN_KINDS = pl.List(pl.UInt8)
 """What each token is (eyas.tokenkinds)."""
 FLAGS = pl.List(pl.String)
@@ -211,10 +210,8 @@ class Sequences(_Table):
     prompt_hash: str = pa.Field(str_matches=SHA256)
     token_ids: pl.List = _list(TOKEN_IDS)
     """Prompt ids, then generated ids."""
-    loss_mask: pl.List = _list(LOSS_MASK)
-    """True on generated ids; as long as token_ids."""
     kinds: pl.List = _list(TOKEN_KINDS)
-    """PROMPT on prompt ids, another kind on generated ids; as long as token_ids."""
+    """PROMPT on prompt ids, another kind on generated ids; as long as token_ids. Supervised is what is not PROMPT."""
     weight: pl.Float32 = pa.Field(ge=0)
     """How much the sequence counts in training."""
     origin: str = pa.Field(isin=ORIGINS)
@@ -227,16 +224,8 @@ class Sequences(_Table):
     @classmethod
     def lengths_agree(cls, data: pa.PolarsData) -> pl.LazyFrame:
         tokens = pl.col("num_prompt_tokens") + pl.col("num_generated_tokens")
-        lists = ("token_ids", "loss_mask", "kinds")
+        lists = ("token_ids", "kinds")
         return data.lazyframe.select(pl.all_horizontal(pl.col(lists).list.len() == tokens))
-
-    @pa.dataframe_check
-    @classmethod
-    def mask_is_the_generated_tail(cls, data: pa.PolarsData) -> pl.LazyFrame:
-        tail = pl.col("loss_mask").list.tail(pl.col("num_generated_tokens"))
-        return data.lazyframe.select(
-            (pl.col("loss_mask").list.sum() == pl.col("num_generated_tokens")) & tail.list.all()
-        )
 
     @pa.dataframe_check
     @classmethod

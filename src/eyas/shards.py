@@ -1,68 +1,54 @@
 """The hidden-state store: a directory of safetensors shards and a manifest that is written last.
 
-Each shard holds one tensor per kind, the rows of its sequences one after another, so that a sequence is a slice. The
-reader maps the files into memory and copies nothing. DVC can deliver a part of a directory, so the reader refuses
-anything but exactly the files of the manifest, and says which one is wrong.
+The reader maps the files into memory. DVC can deliver a part of a directory, so it refuses anything but exactly the
+files of the manifest, and says which one is wrong.
 
-Letters in shape comments: T tokens of a sequence, A aux layers, H hidden size, L labelled positions.
+What is checked when: the set of files, their sizes and the index when a store is opened; a shard's header when it is
+mapped; the bytes of a sequence when it is read first, by its own checksum. So opening a store of terabytes costs nothing,
+nothing is read only to be checked, and nothing damaged is used. `verify` reads everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from eyas.files import atomic_file
-from eyas.hashing import file_digest
-from eyas.manifest import DTYPE_BYTES, MANIFEST, Manifest, SequenceIndex, ShardRecord, StoreMeta, store_error
+from eyas.manifest import MANIFEST, Manifest, ShardPart, StoreMeta, shard_name, store_error
+from eyas.shardfile import checksum, map_shard, verify_shard, write_shard
+from eyas.states import (
+    PER_LABEL,
+    SequenceStates,
+    StoredStates,
+    from_stored,
+    label_positions,
+    sequence_bytes,
+    to_stored,
+)
 
 if TYPE_CHECKING:  # whoever reads a manifest alone does without torch
     from torch import Tensor
 
-__all__ = ["HiddenStore", "SequenceStates", "ShardWriter", "StoreMeta", "label_positions", "sequence_bytes"]
+__all__ = [
+    "HiddenStore",
+    "SequenceStates",
+    "ShardPart",
+    "ShardWriter",
+    "StoreMeta",
+    "StoredStates",
+    "finish_store",
+    "label_positions",
+    "sequence_bytes",
+    "shard_name",
+    "to_stored",
+    "verify_shard",
+    "write_shard",
+]
 
-METADATA_KEY = "eyas"
-KINDS = ("token_ids", "loss_mask", "aux", "label_positions", "last", "argmax", "logsumexp")
-LABEL_KINDS = ("label_positions", "last", "argmax", "logsumexp")
-
-
-@dataclass(frozen=True)
-class SequenceStates:
-    """The states of one sequence. Labelled positions q are those with loss_mask[q] and loss_mask[q+1]."""
-
-    sequence_id: str
-    token_ids: Tensor
-    """int32 [T]"""
-    loss_mask: Tensor
-    """bool [T], true on generated tokens."""
-    aux: Tensor
-    """[T, A, H]"""
-    label_positions: Tensor
-    """int32 [L], ascending."""
-    last: Tensor
-    """[L, H] before the final norm, at the labelled positions."""
-    argmax: Tensor
-    """int32 [L], of the target's logits over the full vocabulary."""
-    logsumexp: Tensor
-    """float32 [L], of the same logits."""
-
-
-def label_positions(loss_mask: Tensor) -> Tensor:
-    """int32 [L]: positions whose distribution is a label, from a bool [T] loss mask.
-
-    The distribution at q predicts token q+1; it is needed where both are generated.
-    """
-    import torch
-
-    return torch.nonzero(loss_mask[:-1] & loss_mask[1:]).flatten().to(torch.int32)
-
-
-def sequence_bytes(tokens: int, labels: int, aux_layers: int, hidden_size: int, dtype: str) -> int:
-    """Bytes that a sequence takes in the store."""
-    vector = hidden_size * DTYPE_BYTES[dtype]
-    return tokens * (aux_layers * vector + 4 + 1) + labels * (vector + 3 * 4)
+MAPPED_BYTES = 4 << 30
+"""Shards stay mapped up to so many bytes; the least recently used ones are closed."""
 
 
 class TargetIdentity(Protocol):
@@ -76,6 +62,23 @@ class TargetIdentity(Protocol):
     def aux_layer_ids(self) -> list[int]: ...
 
 
+def finish_store(directory: Path, meta: StoreMeta, parts: Sequence[ShardPart]) -> int:
+    """Write the manifest of a directory's shards, last; returns the bytes of all shards.
+
+    Raises:
+        ValueError: the parts are not numbered 0, 1, 2, ..., or a sequence is in two of them.
+        ArtifactError: a shard is missing, has another size, or a foreign file lies beside it.
+    """
+    ids = [sequence_id for part in parts for sequence_id in part.sequence_id]
+    if [part.number for part in parts] != list(range(len(parts))) or len(set(ids)) != len(ids):
+        raise ValueError(f"{directory}: a shard or sequence is missing or there twice")
+    directory.mkdir(parents=True, exist_ok=True)
+    manifest = Manifest.of_parts(meta, parts)
+    manifest.check_files(directory)
+    manifest.write(directory)
+    return sum(part.bytes for part in parts)
+
+
 class ShardWriter:
     """Writes a store in the order of `add`. A directory without manifest is an unfinished store.
 
@@ -86,106 +89,63 @@ class ShardWriter:
         self.directory = directory
         self.meta = meta
         self.shard_bytes = shard_bytes
-        self._index = SequenceIndex()
         self._seen: set[str] = set()
-        self._shards: list[ShardRecord] = []
-        self._pending: list[SequenceStates] = []
-        self._pending_bytes = self._pending_rows = self._pending_labels = 0
-        directory.mkdir(parents=True, exist_ok=True)
+        self._parts: list[ShardPart] = []
+        self._pending: list[StoredStates] = []
+        self._pending_bytes = 0
 
-    def add(self, states: SequenceStates) -> None:
+    def add(self, states: SequenceStates | StoredStates) -> None:
         """Append a sequence; aux and last are cast to the storage type.
 
         Raises:
             ValueError: shapes do not fit each other or the id was added before.
         """
-        self._check(states)
-        states = self._cast(states)
-        tokens, labels = len(states.token_ids), len(states.label_positions)
-        size = sequence_bytes(tokens, labels, states.aux.shape[1], states.aux.shape[2], self.meta.dtype)
+        if states.sequence_id in self._seen:
+            raise ValueError(f"{states.sequence_id} was added before")
+        stored = states if isinstance(states, StoredStates) else to_stored(states, self.meta)
+        size = sum(tensor.nbytes for tensor in stored.tensors.values())
         if self._pending and self._pending_bytes + size > self.shard_bytes:
             self._flush()
-        self._index.sequence_id.append(states.sequence_id)
-        self._index.shard.append(len(self._shards))
-        self._index.row.append(self._pending_rows)
-        self._index.tokens.append(tokens)
-        self._index.label.append(self._pending_labels)
-        self._index.labels.append(labels)
         self._seen.add(states.sequence_id)
-        self._pending.append(states)
+        self._pending.append(stored)
         self._pending_bytes += size
-        self._pending_rows += tokens
-        self._pending_labels += labels
 
     def close(self) -> int:
         """Write the last shard and the manifest; returns the bytes of all shards."""
         if self._pending:
             self._flush()
-        Manifest(self.meta, self._shards, self._index).write(self.directory)
-        return sum(shard.bytes for shard in self._shards)
-
-    def _check(self, states: SequenceStates) -> None:
-        tokens, labels = len(states.token_ids), len(states.label_positions)
-        wrong = [kind for kind in ("loss_mask", "aux") if len(getattr(states, kind)) != tokens]
-        wrong += [kind for kind in ("last", "argmax", "logsumexp") if len(getattr(states, kind)) != labels]
-        if wrong or states.aux.dim() != 3 or states.aux.shape[1] != len(self.meta.aux_layer_ids):
-            raise ValueError(
-                f"{states.sequence_id}: {wrong or 'aux'} does not fit {tokens} tokens, {labels} labels, "
-                f"{len(self.meta.aux_layer_ids)} aux layers"
-            )
-        if states.sequence_id in self._seen:
-            raise ValueError(f"{states.sequence_id} was added before")
-
-    def _cast(self, states: SequenceStates) -> SequenceStates:
-        import torch
-
-        dtype = getattr(torch, self.meta.dtype)
-        return SequenceStates(
-            sequence_id=states.sequence_id,
-            token_ids=states.token_ids.to("cpu", torch.int32),
-            loss_mask=states.loss_mask.to("cpu", torch.bool),
-            aux=states.aux.to("cpu", dtype),
-            label_positions=states.label_positions.to("cpu", torch.int32),
-            last=states.last.to("cpu", dtype),
-            argmax=states.argmax.to("cpu", torch.int32),
-            logsumexp=states.logsumexp.to("cpu", torch.float32),
-        )
+        return finish_store(self.directory, self.meta, self._parts)
 
     def _flush(self) -> None:
-        import torch
-        from safetensors.torch import save_file
-
-        tensors = {kind: torch.cat([getattr(states, kind) for states in self._pending]) for kind in KINDS}
-        path = self.directory / f"shard-{len(self._shards):05d}.safetensors"
-        with atomic_file(path) as temporary:
-            # One key: safetensors does not keep the order of several, and a shard's bytes must not vary.
-            save_file(tensors, temporary, metadata={METADATA_KEY: self.meta.canonical()})
-            temporary.chmod(0o644)
-        self._shards.append(
-            ShardRecord(
-                name=path.name,
-                bytes=path.stat().st_size,
-                sha256=file_digest(path),
-                rows=self._pending_rows,
-                labels=self._pending_labels,
-            )
-        )
-        self._pending = []
-        self._pending_bytes = self._pending_rows = self._pending_labels = 0
+        number = len(self._parts)
+        path = self.directory / shard_name(number)
+        self._parts.append(write_shard(path, self.meta, number, self._pending))
+        self._pending, self._pending_bytes = [], 0
 
 
 class HiddenStore:
-    """A finished store, mapped into memory. `store[i]` gives views; nothing is read before it is used."""
+    """A finished store, mapped into memory. `store[i]` gives views, or decoded copies from an 8-bit store.
 
-    def __init__(self, directory: Path) -> None:
+    Views stay valid as long as they are held, whatever the store closes meanwhile.
+    """
+
+    def __init__(self, directory: Path, *, checksums: bool = True, mapped_bytes: int = MAPPED_BYTES) -> None:
         """Open a store.
+
+        Args:
+            directory: where its manifest is.
+            checksums: compare a sequence's checksum when it is read first.
+            mapped_bytes: shards stay mapped up to so many bytes, but at least one.
 
         Raises:
             ArtifactError: the set is unfinished, partial, foreign or damaged; names the file.
         """
         self.directory = Path(directory)
+        self.mapped_bytes = mapped_bytes
         self._manifest = Manifest.read(self.directory)
-        self._open: dict[int, dict[str, Tensor]] = {}
+        self._checked = bytearray(len(self)) if checksums else bytearray(b"\1") * len(self)
+        self._lock = threading.Lock()
+        self._open: OrderedDict[int, dict[str, Tensor]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self.sequence_ids)
@@ -194,17 +154,36 @@ class HiddenStore:
         return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: int) -> SequenceStates:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"sequence {index} of a store with {len(self)}")
+        return from_stored(self.stored(index))
+
+    def stored(self, index: int) -> StoredStates:
+        """A sequence in its storage type, as views.
+
+        Raises:
+            ArtifactError: a shard or the sequence is damaged or foreign; names it.
+        """
         at = self._manifest.sequences
-        tensors = self._tensors(at.shard[index])
-        rows = slice(at.row[index], at.row[index] + at.tokens[index])
-        labels = slice(at.label[index], at.label[index] + at.labels[index])
-        parts = {kind: tensors[kind][labels if kind in LABEL_KINDS else rows] for kind in KINDS}
-        return SequenceStates(sequence_id=at.sequence_id[index], **parts)
+        shard = self._shard(index)
+        tensors = {name: self._slice(name, tensor, index) for name, tensor in self._tensors(shard).items()}
+        if not self._checked[index]:
+            if checksum(tensors) != at.crc32[index]:
+                path = self.directory / self._manifest.shards[shard].name
+                raise store_error(
+                    f"{at.sequence_id[index]}: the stored bytes differ from their checksum", path
+                )
+            self._checked[index] = 1
+        return StoredStates(at.sequence_id[index], at.weight[index], tensors)
+
+    def kinds(self, index: int) -> Tensor:
+        """Kinds of the tokens of a sequence, uint8 [T], without reading or checking its states."""
+        return self._slice("kinds", self._tensors(self._shard(index))["kinds"], index)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open": {}}  # a worker process maps the files itself
+        return {**self.__dict__, "_open": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # a worker process maps the files itself
+        self.__dict__.update(state, _open=OrderedDict(), _lock=threading.Lock())
 
     @property
     def meta(self) -> StoreMeta:
@@ -223,6 +202,11 @@ class HiddenStore:
     def label_counts(self) -> list[int]:
         """Labelled positions per sequence."""
         return self._manifest.sequences.labels
+
+    @property
+    def weights(self) -> list[float]:
+        """How much each sequence counts in training."""
+        return self._manifest.sequences.weight
 
     @property
     def bytes(self) -> int:
@@ -247,36 +231,50 @@ class HiddenStore:
                     hint="dvc repro extract",
                 )
 
+    def check_source(self, digest: str) -> None:
+        """Refuse a store of other sequences than those with this digest.
+
+        Raises:
+            ArtifactError: they differ.
+        """
+        if self.meta.source_digest != digest:
+            raise store_error(
+                f"the hidden states are of other sequences (digest {self.meta.source_digest}, now {digest})",
+                self.directory / MANIFEST,
+                hint="dvc repro extract",
+            )
+
     def verify(self) -> None:
-        """Read every shard and compare its checksum.
+        """Read every shard and compare header and checksum.
 
         Raises:
             ArtifactError: names the first damaged shard.
         """
-        for shard in self._manifest.shards:
-            path = self.directory / shard.name
-            if file_digest(path) != shard.sha256:
-                raise store_error("a shard's content differs from its checksum", path)
+        for number, record in enumerate(self._manifest.shards):
+            verify_shard(self.directory / record.name, self.meta, self._manifest.part(number))
+
+    def _shard(self, index: int) -> int:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"sequence {index} of a store with {len(self)}")
+        return self._manifest.sequences.shard[index]
+
+    def _slice(self, name: str, tensor: Tensor, index: int) -> Tensor:
+        """The rows of a sequence in a tensor of its shard."""
+        at = self._manifest.sequences
+        if name in PER_LABEL:
+            return tensor[at.label[index] : at.label[index] + at.labels[index]]
+        return tensor[at.row[index] : at.row[index] + at.tokens[index]]
 
     def _tensors(self, shard: int) -> dict[str, Tensor]:
-        """The tensors of a shard, mapped on first use."""
-        if shard not in self._open:
-            self._open[shard] = self._map(self._manifest.shards[shard])
-        return self._open[shard]
-
-    def _map(self, record: ShardRecord) -> dict[str, Tensor]:
-        from safetensors import SafetensorError, safe_open
-
-        path = self.directory / record.name
-        try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {kind: file.get_tensor(kind) for kind in KINDS}
-        except (SafetensorError, OSError) as error:
-            raise store_error(f"a shard can't be read: {error}", path) from error
-        if metadata.get(METADATA_KEY) != self.meta.canonical():
-            raise store_error("a shard was made from another target or with other settings", path)
-        for kind in KINDS:
-            if len(tensors[kind]) != (record.labels if kind in LABEL_KINDS else record.rows):
-                raise store_error(f"`{kind}` has not as many rows as the manifest says", path)
-        return tensors
+        """The tensors of a shard, mapped if they are not."""
+        with self._lock:
+            if shard not in self._open:
+                record = self._manifest.shards[shard]
+                part = self._manifest.part(shard)
+                self._open[shard] = map_shard(self.directory / record.name, self.meta, part)
+            self._open.move_to_end(shard)
+            mapped = sum(self._manifest.shards[number].bytes for number in self._open)
+            while len(self._open) > 1 and mapped > self.mapped_bytes:
+                closed, _ = self._open.popitem(last=False)
+                mapped -= self._manifest.shards[closed].bytes
+            return self._open[shard]

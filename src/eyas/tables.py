@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pandera.polars as pa
 import polars as pl
@@ -84,6 +85,46 @@ def write_batches(
 
     What `batches` raises comes through. They are made in another thread, so that a stop signal finds this one waiting.
     """
+    _write(path, columns_of(model), batches, notes)
+
+
+def write_parted(
+    directory: Path,
+    files: Mapping[str, str],
+    model: type[pa.DataFrameModel],
+    batches: Iterable[pl.DataFrame],
+    column: str,
+) -> None:
+    """Write several tables at once as `write_batches` does: each row goes to the file that its `column` stands for.
+
+    `files`: value of `column` -> name of a file in the new `directory`, which is there without any rows too.
+    `batches` have the model's columns and `column`.
+    """
+    schema = columns_of(model)
+
+    def path_of(part: Any) -> str:
+        return files[part.partition_keys[column][0]]
+
+    parts = pl.PartitionBy(
+        directory,
+        key=column,
+        include_key=False,
+        approximate_bytes_per_file=None,
+        file_path_provider=path_of,
+    )
+    _write(parts, pl.Schema(schema | {column: pl.String()}), batches, None)
+    for name in files.values():
+        if not (directory / name).exists():
+            pl.DataFrame(schema=schema).write_parquet(directory / name)
+
+
+def _write(
+    target: Path | pl.PartitionBy,
+    schema: pl.Schema,
+    batches: Iterable[pl.DataFrame],
+    notes: Mapping[str, str] | None,
+) -> None:
+    """See `write_batches`; `target` is one file or says which rows go to which."""
     raised: list[Exception] = []
     stopped = threading.Event()
 
@@ -98,11 +139,11 @@ def write_batches(
         except Exception as error:  # noqa: BLE001 -- Polars would turn it into an error of its own
             raised.append(error)
 
-    frame = register_io_source(source, schema=columns_of(model), validate_schema=True)
+    frame = register_io_source(source, schema=schema, validate_schema=True)
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(
             frame.sink_parquet,
-            path,
+            target,
             compression_level=1,
             row_group_size=ROW_GROUP,
             metadata=dict(notes or {}),

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 import torch
 
+from eyas import tokenkinds
 from eyas.errors import ArtifactError
 from eyas.evaluate import replay as replay_module
 from eyas.evaluate.replay import batches, replay, walk
@@ -43,7 +44,8 @@ def answered(engine: NumpyDrafter, prompt: int, generated: int, seed: int) -> Se
     return SequenceStates(
         sequence_id=f"d{seed % 2}:{seed}",
         token_ids=ids,
-        loss_mask=torch.arange(len(ids)) >= prompt,
+        kinds=(torch.arange(len(ids)) >= prompt).to(torch.uint8) * tokenkinds.ANSWER,
+        weight=1.0,
         aux=torch.from_numpy(aux),
         label_positions=labels,
         last=torch.zeros(len(labels), HIDDEN),
@@ -56,6 +58,8 @@ def stored(directory: Path, sequences: list[SequenceStates]) -> HiddenStore:
     meta = StoreMeta(
         target_digest=PROFILE.digest,
         target_name=PROFILE.name,
+        target_revision=PROFILE.revision,
+        source_digest="sequences",
         dtype="float32",
         aux_layer_ids=PROFILE.aux_layer_ids,
         backend="test",
@@ -160,13 +164,14 @@ def test_a_mask_that_ends_early_is_refused(tmp_path: Path) -> None:
     drafter, vocab = make_drafter(), make_vocab()
     write_plain(tmp_path, drafter, vocab, PROFILE, "float32")
     whole = answered(NumpyDrafter(tmp_path, EMBEDDING.astype(np.float64)), 3, 9, 0)
-    mask = whole.loss_mask.clone()
-    mask[-1] = False
+    kinds = whole.kinds.clone()
+    kinds[-1] = tokenkinds.PROMPT
     labels = whole.label_positions[:-1]
     cut = SequenceStates(
         whole.sequence_id,
         whole.token_ids,
-        mask,
+        kinds,
+        whole.weight,
         whole.aux,
         labels,
         whole.last[:-1],

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from transformers import LlamaConfig
 
+from eyas import tokenkinds
 from eyas.config import build
 from eyas.drafter.batch import pack
 from eyas.drafter.unroll import unroll
@@ -34,7 +35,8 @@ def random_states(prompt: int, generated: int) -> SequenceStates:
     return SequenceStates(
         sequence_id="tiny:0",
         token_ids=torch.randint(0, VOCAB, (length,), generator=generator, dtype=torch.int32),
-        loss_mask=mask,
+        kinds=mask.to(torch.uint8) * tokenkinds.ANSWER,
+        weight=1.0,
         aux=torch.randn(length, AUX, HIDDEN, generator=generator),
         label_positions=labels,
         last=torch.randn(len(labels), HIDDEN, generator=generator),

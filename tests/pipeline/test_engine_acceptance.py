@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from eyas import tokenkinds
 from eyas.drafter.batch import pack
 from eyas.drafter.config import DrafterConfig
 from eyas.drafter.model import Drafter
@@ -91,7 +92,16 @@ def extracted(
     directory: Path, folder: Path, profile: TargetProfile, head: TargetHead, questions: list[Question]
 ) -> HiddenStore:
     model = load_target(folder, "float32")
-    meta = StoreMeta(profile.digest, profile.name, "float32", profile.aux_layer_ids, "transformers", {})
+    meta = StoreMeta(
+        target_digest=profile.digest,
+        target_name=profile.name,
+        target_revision=profile.revision,
+        source_digest="questions",
+        dtype="float32",
+        aux_layer_ids=profile.aux_layer_ids,
+        backend="transformers",
+        versions={},
+    )
     writer = ShardWriter(directory, meta, shard_bytes=10**9)
     for question in questions:
         ids = torch.tensor([*question.prompt_ids, *question.answer_ids])
@@ -105,7 +115,8 @@ def extracted(
             SequenceStates(
                 question.sequence_id,
                 ids,
-                mask,
+                mask.to(torch.uint8) * tokenkinds.ANSWER,
+                1.0,
                 states.aux[0].clone(),
                 labels,
                 last,

@@ -168,7 +168,7 @@ def test_three_set_ups_make_the_same_exact_sequences(
             (WITHOUT_END, "think_end_missing")
         ]
         assert_exact(made[name], answers)
-    columns = ["sequence_id", "token_ids", "loss_mask", "kinds", "truncated"]
+    columns = ["sequence_id", "token_ids", "kinds", "truncated"]
     assert made["parsed"].select(columns).equals(made["unparsed"].select(columns))
     for name in ("prefilled", "argument", "unparsed argument"):
         for row, other in zip(
@@ -188,7 +188,6 @@ def assert_exact(table: pl.DataFrame, answers: dict[str, dict[str, Any]]) -> Non
     for row in table.iter_rows(named=True):
         sent = answers[row["sample_id"]]
         assert row["token_ids"] == sequence(sent)
-        assert row["loss_mask"] == [False] * len(sent["prompt_token_ids"]) + [True] * len(sent["token_ids"])
         assert row["kinds"] == kinds_of(sent)
 
 
@@ -214,10 +213,8 @@ def assert_marker_is_prompt(row: dict[str, Any], other: dict[str, Any]) -> None:
     assert len(other["token_ids"]) == length + more
     assert other["token_ids"][:length] == row["token_ids"]
     assert row["token_ids"][marker] == START_ID
-    assert (row["kinds"][marker], row["loss_mask"][marker]) == (1, True)
-    for column, of_prompt in (("kinds", 0), ("loss_mask", False)):
-        expected = [*row[column][:marker], of_prompt, *row[column][marker + 1 :]]
-        assert other[column][:length] == expected
+    assert row["kinds"][marker] == 1
+    assert other["kinds"][:length] == [*row["kinds"][:marker], 0, *row["kinds"][marker + 1 :]]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])

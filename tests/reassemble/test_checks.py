@@ -65,7 +65,6 @@ def with_generated(row: Row, tokens: list[tuple[int, int]]) -> Row:
     return row | {
         "token_ids": [*row["token_ids"][:prompt], *(token for token, _ in tokens)],
         "kinds": [0] * prompt + [kind for _, kind in tokens],
-        "loss_mask": [False] * prompt + [True] * len(tokens),
         "num_generated_tokens": len(tokens),
     }
 
@@ -122,7 +121,7 @@ def test_a_removed_opening_marker(
     if turn.opened:  # it is in the prompt
         prompt = row["token_ids"][: row["num_prompt_tokens"]]
         place = len(prompt) - 1 - prompt[::-1].index(start)
-        for name in ("token_ids", "kinds", "loss_mask"):
+        for name in ("token_ids", "kinds"):
             row[name] = [*row[name][:place], *row[name][place + 1 :]]
         row["num_prompt_tokens"] -= 1
     else:
@@ -164,14 +163,14 @@ def sequences_of(family: Family, profile: TargetProfile) -> list[Row]:
 def test_a_mask_shifted_by_one(name: str, step: int, profiles: dict[str, TargetProfile]) -> None:
     rows = sequences_of(FAMILIES[name], profiles[name])
     for row in rows:
-        mask = row["loss_mask"]
-        row["loss_mask"] = [*mask[1:], mask[-1]] if step < 0 else [mask[0], *mask[:-1]]
+        kinds = row["kinds"]
+        row["kinds"] = [*kinds[1:], kinds[-1]] if step < 0 else [kinds[0], *kinds[:-1]]
     problems = find_problems(pl.DataFrame(rows, schema=columns_of(Sequences)), profiles[name])
     assert problems["sequence_id"].to_list() == [row["sequence_id"] for row in rows]
-    assert set(problems["problem"]) == {"the loss mask is not the generated part"}
+    assert set(problems["problem"]) == {"the supervised part is not the generated part"}
     for row, seen in zip(rows, problems["seen"], strict=True):
         first = row["num_prompt_tokens"] + step
-        assert f"supervised tokens from token {first}," in seen or not any(row["loss_mask"])
+        assert f"supervised tokens from token {first}," in seen or not any(row["kinds"])
         assert seen.endswith(f"generated tokens from token {row['num_prompt_tokens']}")
 
 
@@ -187,7 +186,6 @@ def test_a_prompt_that_is_one_longer_or_shorter_in_every_column(
         row |= {
             "num_prompt_tokens": prompt,
             "num_generated_tokens": length - prompt,
-            "loss_mask": [place >= prompt for place in range(length)],
             "kinds": [0 if place < prompt else max(kind, 1) for place, kind in enumerate(row["kinds"])],
         }
     answers = table_of(*(row_of(family, turn) for turn in family.turns)).lazy()
@@ -283,9 +281,10 @@ def qwen(profiles: dict[str, TargetProfile]) -> Row:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda row: row | {"kinds": row["kinds"][:-1]}, "ids, mask and kinds differ in length"),
-        (lambda row: row | {"kinds": [1, *row["kinds"][1:]]}, "kinds and loss mask disagree"),
-        (lambda row: row | {"kinds": [*row["kinds"][:-1], 0]}, "kinds and loss mask disagree"),
+        (lambda row: row | {"kinds": row["kinds"][:-1]}, "ids and kinds differ in length"),
+        (lambda row: row | {"kinds": [1, *row["kinds"][1:]]}, "the supervised part is not the generated part"),
+        (lambda row: row | {"kinds": [*row["kinds"][:-1], 0]}, "the supervised part is not the generated part"),
+        (lambda row: row | {"kinds": [*row["kinds"][:-1], 6]}, "a token is of an unknown kind"),
         (lambda row: row | {"kinds": [*row["kinds"][:-1], 3]}, "the end-of-turn token is not marked as such"),
         (lambda row: row | {"kinds": [5 if kind == 3 else kind for kind in row["kinds"]]}, "not marked as such"),
         (lambda row: row | {"kinds": [3 if kind == 2 else kind for kind in row["kinds"]]}, "the kinds do not say"),
@@ -355,7 +354,7 @@ def test_thinking_that_a_template_argument_opens_is_judged_by_the_prompt(think: 
     unopened = row | {"token_ids": [*PROMPT_IDS, *[30] * len(tail), 30, END_THINK, 31, END]}
     assert "the opening marker is missing" in problem_of(unopened, target)
     one_token = row | {"token_ids": [THINK, 30, END_THINK, 31, END], "num_prompt_tokens": 1}
-    one_token |= {"kinds": [0, 2, 1, 3, 5], "loss_mask": [False, True, True, True, True]}
+    one_token |= {"kinds": [0, 2, 1, 3, 5]}
     check_sequences(table(one_token), target)
 
 

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from eyas.errors import GateError
+from eyas.reassemble import drift
 from eyas.reassemble.drift import drift_report, measure, refuse_drift, sample
 from eyas.reassemble.inputs import ValidatedTable
 from eyas.reassemble.text import TextRebuilder
 from eyas.target.template import load_tokenizer
 from tests.families import FAMILIES
+from tests.hand_made import hash_of
 from tests.reassemble.golden_rows import row_of, table_of
 
 FAMILY = FAMILIES["qwen3"]
@@ -97,3 +99,16 @@ def test_the_sample_is_the_smallest_hashes_of_all_tables(tmp_path: Path) -> None
     tables = [stored(tmp_path, "a", *rows[:2]), stored(tmp_path, "b", *rows[2:])]
     assert sample(tables, 3)["sample_id"].to_list() == ["qwen3:1", "qwen3:3", "qwen3:4"]
     assert sample(tables, 99).height == 5
+
+
+def test_of_a_large_table_places_spread_over_it_are_looked_at(
+    tmp_path: Path, rebuilder: TextRebuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drift, "ROW_GROUP", 2)
+    monkeypatch.setattr(drift, "GROUPS", 3)
+    rows = [answer(number, prompt_hash=hash_of(str(number))) for number in range(10, 23)]
+    small, large = stored(tmp_path, "a", *rows[:6]), stored(tmp_path, "b", *rows)
+    assert sample([small], 100).height == 6
+    chosen = sample([large], 100)
+    assert chosen["sample_id"].sort().to_list() == [f"qwen3:{number}" for number in (10, 11, 14, 15, 18, 19)]
+    assert measure(large, chosen, rebuilder)["sample_id"].sort().equals(chosen["sample_id"].sort())

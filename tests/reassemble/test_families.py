@@ -56,8 +56,7 @@ def test_kinds_are_those_written_by_hand(
     row = sequence(family, turn, profiles[family.name]).row(0, named=True)
     assert row["token_ids"] == [*turn.prompt_ids, *turn.generated_ids]
     assert row["kinds"] == turn.kinds
-    assert row["loss_mask"] == [kind > 0 for kind in turn.kinds]
-    assert sum(row["loss_mask"]) == len(turn.generated_ids)  # = completion_tokens
+    assert sum(kind > 0 for kind in row["kinds"]) == len(turn.generated_ids)  # = completion_tokens
 
 
 @every_turn
@@ -110,10 +109,10 @@ def test_case_J02_the_mask_begins_behind_the_prompt_and_ends_with_the_end_of_tur
     family = FAMILIES[name]
     turn = family.turn("thinking")
     row = sequence(family, turn, profiles[name]).row(0, named=True)
-    supervised = [token for token, kept in zip(row["token_ids"], row["loss_mask"], strict=True) if kept]
+    supervised = [token for token, kept in zip(row["token_ids"], row["kinds"], strict=True) if kept]
     assert supervised == turn.generated_ids
     assert (
-        sum(row["loss_mask"]) == row["num_generated_tokens"] == len(turn.generated_ids)
+        sum(kind > 0 for kind in row["kinds"]) == row["num_generated_tokens"] == len(turn.generated_ids)
     )  # = completion_tokens
     think = profiles[name].think
     assert think is not None
@@ -123,7 +122,7 @@ def test_case_J02_the_mask_begins_behind_the_prompt_and_ends_with_the_end_of_tur
         assert row["kinds"][last : last + 2] == [0, 2]
     else:
         assert row["kinds"][row["num_prompt_tokens"]] == 1
-    assert (row["loss_mask"][-1], row["kinds"][-1]) == (True, 5)
+    assert row["kinds"][-1] == 5
 
 
 @pytest.mark.parametrize("name", list(FAMILIES))
@@ -140,4 +139,4 @@ def test_case_B06_a_question_of_control_tokens_starts_no_turn(
     assert set(turn.generated_ids) <= set(prompt)
     found = sequence(family, turn, profiles[name], messages=row["messages"], prompt_token_ids=prompt)
     assert found["kinds"].to_list() == [[0] * len(prompt) + turn.kinds[len(turn.prompt_ids) :]]
-    assert found["loss_mask"].list.sum().to_list() == [len(turn.generated_ids)]
+    assert found["kinds"].list.eval(pl.element() > 0).list.sum().to_list() == [len(turn.generated_ids)]

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from eyas.reassemble.parts import PROBES, PartEncoder
+from eyas.reassemble import parts
+from eyas.reassemble.parts import PROBES, PartEncoder, packed
 from eyas.target.template import load_tokenizer
 from tests.families import FAMILIES
 
@@ -37,8 +38,8 @@ class Counting:
         return self._backend.encode_batch_fast(texts, **options)
 
 
-def whole(backend: Any, texts: list[str]) -> list[list[int]]:
-    return [backend.encode(text, add_special_tokens=False).ids for text in texts]
+def whole(backend: Any, texts: list[str]) -> list[bytes]:
+    return [packed(backend.encode(text, add_special_tokens=False).ids) for text in texts]
 
 
 @pytest.mark.parametrize("name", list(FAMILIES))
@@ -57,11 +58,36 @@ def test_what_stands_in_every_text_is_encoded_once(backends: dict[str, Any]) -> 
     encoder = PartEncoder(counting)
     texts = [f"<|im_start|>system Hello there<|im_end|>{number}<|im_end|>" for number in range(500)]
     assert encoder.encode(texts) == whole(backends["chatml"], texts)
-    assert sum("Hello" in text for text in counting.asked) <= PROBES + 2 + 16
+    assert sum("Hello" in text for text in counting.asked) <= PROBES + 16
     counting.asked.clear()
-    assert encoder.encode(texts) == whole(backends["chatml"], texts)
-    assert counting.asked.count("system Hello there") == 1
-    assert len(counting.asked) == 501
+    assert encoder.encode([*texts, "<|im_start|>user Hello you"]) == whole(
+        backends["chatml"], [*texts, "<|im_start|>user Hello you"]
+    )
+    assert counting.asked == ["user", " you"]
+
+
+def test_words_are_forgotten_before_they_fill_the_memory(
+    backends: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "MAX_WORDS", 10)
+    counting = Counting(backends["chatml"])
+    encoder = PartEncoder(counting)
+    for start in range(0, 100, 20):
+        texts = [f"Hello {number}" for number in range(start, start + 20)]
+        assert encoder.encode(texts) == whole(backends["chatml"], texts)
+    assert counting.asked.count("Hello") == 6  # by the probes, and in each call
+
+
+def test_a_tokenizer_whose_tokens_cross_spaces_is_cut_at_control_tokens_only() -> None:
+    vocabulary = {"a": 0, " ": 1, "a ": 2, "a a": 3, "[S]": 4}
+    backend = Tokenizer(models.BPE(vocabulary, [("a", " "), ("a ", "a")]))
+    backend.add_special_tokens(["[S]"])
+    counting = Counting(backend)
+    encoder = PartEncoder(counting)
+    assert encoder.encode(["a a[S]a"]) == whole(backend, ["a a[S]a"]) == [packed([3, 4, 0])]
+    counting.asked.clear()
+    assert encoder.encode(["a a[S]a", "a[S]a a"]) == whole(backend, ["a a[S]a", "a[S]a a"])
+    assert counting.asked == ["a a", "a"]
 
 
 def test_a_tokenizer_that_looks_beyond_a_cut_gets_its_texts_whole() -> None:
@@ -79,4 +105,8 @@ def test_a_tokenizer_that_looks_beyond_a_cut_gets_its_texts_whole() -> None:
 
 def test_a_tokenizer_without_control_tokens() -> None:
     backend = Tokenizer(models.BPE({"a": 0}, []))
-    assert PartEncoder(backend).encode(["aa", ""]) == [[0, 0], []]
+    assert PartEncoder(backend).encode(["aa", ""]) == [packed([0, 0]), b""]
+
+
+def test_nothing_to_encode(backends: dict[str, Any]) -> None:
+    assert PartEncoder(backends["chatml"]).encode([]) == []

@@ -10,7 +10,7 @@ import pytest
 
 from eyas.errors import ArtifactError, GateError
 from eyas.reassemble.params import ReassembleParams
-from eyas.reassemble.publish import check_files, index_of, write_splits
+from eyas.reassemble.publish import check_files, write_sequences
 from eyas.reassemble.sequences import candidates
 from tests.hand_made import END, END_THINK, PROMPT_IDS, THINK, THINKING, hash_of, profile, raw, validated
 
@@ -35,9 +35,7 @@ def written(tmp_path: Path) -> pl.DataFrame:
         "quiz": candidates(validated([raw("quiz:1", prompt_hash=hash_of("q"))]).lazy(), THINKS, PARAMS),
         "talk": candidates(validated(ROWS).lazy(), THINKS, PARAMS),
     }
-    found = index_of(sequences, {"talk": "train", "quiz": "eval"}, PARAMS.val_share, hash_of)
-    write_splits(tmp_path, sequences, found)
-    return found
+    return write_sequences(tmp_path, sequences, {"talk": "train", "quiz": "eval"}, PARAMS.val_share, hash_of)
 
 
 def test_what_was_written_is_right_and_counted(written: pl.DataFrame, tmp_path: Path) -> None:
@@ -51,7 +49,7 @@ def changed(expression: pl.Expr) -> Callable[[pl.DataFrame], pl.DataFrame]:
 
 
 REPLACED = pl.col("token_ids").list.eval(pl.element().replace({30: 21}))
-SHIFTED = pl.col("loss_mask").list.eval(pl.element().shift(-1, fill_value=True))
+SHIFTED = pl.col("kinds").list.eval(pl.element().shift(-1, fill_value=5))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +59,7 @@ SHIFTED = pl.col("loss_mask").list.eval(pl.element().shift(-1, fill_value=True))
         pytest.param(lambda table: table.reverse(), "or in another order", id="another-order"),
         pytest.param(lambda table: pl.concat([table, table[:1]]), "train holds", id="a-row-twice"),
         pytest.param(changed(REPLACED), "the generated ids are not the server's", id="another-token"),
-        pytest.param(changed(SHIFTED), "mask_is_the_generated_tail", id="shifted-mask"),
+        pytest.param(changed(SHIFTED), "kind_0_is_the_prompt", id="shifted-kinds"),
         pytest.param(lambda table: table.drop("kinds"), "kinds", id="a-lost-column"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from eyas.errors import GateError
 from eyas.reassemble.params import ReassembleParams
-from eyas.reassemble.publish import check_files, index_of, write_splits
+from eyas.reassemble.publish import check_files, write_sequences
 from eyas.reassemble.report import (
     kind_shares,
     length_histogram,
@@ -41,8 +41,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, p
         name: candidates(validated(rows).lazy(), THINKS, PARAMS)
         for name, rows in (("quiz", QUIZ), ("talk", TRAIN))
     }
-    found = index_of(sequences, {"talk": "train", "quiz": "eval"}, PARAMS.val_share, hash_of)
-    write_splits(directory, sequences, found)
+    roles = {"talk": "train", "quiz": "eval"}
+    found = write_sequences(directory, sequences, roles, PARAMS.val_share, hash_of)
     return found, check_files(directory, found, THINKS)
 
 

@@ -37,7 +37,6 @@ def reasons(*rows: dict[str, Any], target: TargetProfile | None = None, **change
 def test_prompt_ids_then_generated_ids() -> None:
     row = kept(raw("talk:1", task="sums")).row(0, named=True)
     assert row["token_ids"] == [*PROMPT_IDS, 30, 31, 32, END]
-    assert row["loss_mask"] == [False] * 10 + [True] * 4
     assert row["kinds"] == [0] * 10 + [3, 3, 3, 5]
     assert (row["num_prompt_tokens"], row["num_generated_tokens"]) == (10, 4)
     assert (row["sequence_id"], row["sample_id"], row["dataset"]) == ("talk:1", "talk:1", "talk")
@@ -51,7 +50,7 @@ def test_weight_is_that_of_the_dataset() -> None:
 
 
 def supervised(row: dict[str, Any]) -> list[int]:
-    return [token for token, kept in zip(row["token_ids"], row["loss_mask"], strict=True) if kept]
+    return [token for token, kept in zip(row["token_ids"], row["kinds"], strict=True) if kept]
 
 
 def test_supervision_starts_at_the_first_generated_token_and_ends_with_the_end_of_turn() -> None:
@@ -63,7 +62,7 @@ def test_supervision_starts_at_the_first_generated_token_and_ends_with_the_end_o
 def test_a_cut_answer_has_no_end_of_turn() -> None:
     row = kept(raw(finish_reason="length", token_ids=[30, 31, 32], truncated=True)).row(0, named=True)
     assert supervised(row) == [30, 31, 32]
-    assert row["loss_mask"][-1] is True
+    assert row["kinds"][-1] != 0
     assert row["token_ids"][-1] != END
     assert row["kinds"][-3:] == [3, 3, 3]
 
@@ -82,7 +81,8 @@ def test_mask_splits_every_sequence_into_what_the_server_sent(
     for (prompt, generated), row in zip(parts, table.iter_rows(named=True), strict=True):
         assert row["token_ids"][: len(prompt)] == prompt
         assert supervised(row) == generated
-        assert row["loss_mask"] == sorted(row["loss_mask"])  # one span, at the end
+        mask = [kind > 0 for kind in row["kinds"]]
+        assert mask == sorted(mask)  # one span, at the end
 
 
 @pytest.mark.parametrize("ids", [None, []], ids=["null", "empty"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from eyas.errors import ArtifactError, GateError
 from eyas.identity import prompt_hash
 from eyas.reassemble.params import ReassembleParams
-from eyas.reassemble.publish import check_files, index_of, write_splits
+from eyas.reassemble.publish import check_files, write_sequences
 from eyas.reassemble.sequences import candidates
 from eyas.reassemble.split import check_split, in_val, smallest_bucket
 from tests.hand_made import END, PROMPT_IDS, profile, raw, validated
@@ -81,8 +82,15 @@ def sequences(train: list[Row], evaluation: list[Row]) -> dict[str, pl.LazyFrame
     return {name: candidates(validated(rows).lazy(), profile(), PARAMS) for name, rows in tables.items()}
 
 
+def write(folder: Path, train: list[Row], evaluation: list[Row], share: float) -> pl.DataFrame:
+    """The index of sequences that lie in a folder."""
+    roles = {"talk": "train", "quiz": "eval"}
+    return write_sequences(folder, sequences(train, evaluation), roles, share, question_hash)
+
+
 def indexed(train: list[Row], evaluation: list[Row], share: float) -> pl.DataFrame:
-    return index_of(sequences(train, evaluation), {"talk": "train", "quiz": "eval"}, share, question_hash)
+    with tempfile.TemporaryDirectory() as folder:
+        return write(Path(folder), train, evaluation, share)
 
 
 def test_answers_to_one_question_are_split_by_its_prompt_hash() -> None:
@@ -168,8 +176,7 @@ def test_the_files_hold_what_the_index_says(tmp_path: Path) -> None:
     train = [row for name in ("1", "2", "3", "5", "7") for row in turns(f"talk:{name}", "Begin", name)]
     train += [*turns("talk:8", "Another"), *turns("talk:9", "Third", token_ids=None)]
     evaluation = [*turns("quiz:1", "Fourth"), *turns("quiz:2", "Fifth")]
-    table = indexed(train, evaluation, 0.3)
-    write_splits(tmp_path, sequences(train, evaluation), table)
+    table = write(tmp_path, train, evaluation, 0.3)
     for split in ("train", "val", "eval"):
         written = pl.read_parquet(tmp_path / f"{split}.parquet")
         assert written["sequence_id"].to_list() == table.filter(split=split)["sequence_id"].to_list()
@@ -180,7 +187,7 @@ def test_the_files_hold_what_the_index_says(tmp_path: Path) -> None:
 
 def test_a_side_without_sequences_is_an_empty_file(tmp_path: Path) -> None:
     train = [*turns("talk:1", "Begin"), *turns("talk:2", "Another")]
-    write_splits(tmp_path, sequences(train, []), indexed(train, [], 0.01))
+    write(tmp_path, train, [], 0.01)
     assert pl.read_parquet(tmp_path / "eval.parquet").is_empty()
     assert pl.read_parquet(tmp_path / "train.parquet").height == 1
 

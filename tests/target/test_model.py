@@ -30,6 +30,38 @@ def test_capture_equals_hidden_states(folder: Path, layers: list[int]) -> None:
     assert not torch.allclose(states.last, reference[-1], atol=1e-2)  # before the final norm
 
 
+def test_capture_runs_neither_final_norm_nor_head(llama: Path) -> None:
+    model = load_target(llama, "float32")
+    normed: list[int] = []
+    model.model.norm.register_forward_hook(lambda module, args, output: normed.append(output.numel()))
+    model.lm_head.register_forward_hook(lambda module, args, output: normed.append(-1))
+    capture(model, ids_of(0, 2, 4), None, [2, 4])
+    assert normed == [0]
+
+
+def test_layers_may_work_in_place(llama: Path) -> None:
+    """What a layer does to its input later does not reach what was kept of it."""
+    model = load_target(llama, "float32")
+    ids = ids_of(0, 2, 4)
+    expected = capture(model, ids, None, [2, 4])
+
+    def overwrite(module: torch.nn.Module, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        args[0].zero_()
+
+    for layer in model.model.layers:
+        layer.register_forward_hook(overwrite)
+    found = capture(model, ids, None, [2, 4])
+    assert torch.equal(found.aux, expected.aux)
+    assert torch.equal(found.last, expected.last)
+
+
+def test_a_decoder_that_does_not_run_its_layers_is_refused(llama: Path) -> None:
+    model = load_target(llama, "float32")
+    model.model.forward = lambda **kwargs: None
+    with pytest.raises(InputError, match="does not run its `layers`"):
+        capture(model, ids_of(0, 1, 4), None, [2])
+
+
 def test_capture_leaves_no_hooks(llama: Path) -> None:
     model = load_target(llama, "float32")
     capture(model, ids_of(0, 1, 4), None, [2, 4])

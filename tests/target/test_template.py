@@ -3,11 +3,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eyas.errors import InputError
-from eyas.target.template import generation_prompt_ids, load_tokenizer, render_prompt
+from eyas.target.template import (
+    generation_prompt_ids,
+    load_tokenizer,
+    render_prompt,
+    render_text,
+    render_texts,
+)
 from tests.tiny_target import write_target
 
 MESSAGES = [
@@ -119,3 +126,25 @@ def test_rendering_needs_no_torch(llama: Path) -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program, str(llama)], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("own_code", [False, True], ids=["transformers", "own-code"])
+def test_many_conversations_are_rendered_as_one_by_one(
+    llama: Path, own_code: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = load_tokenizer(llama)
+    if own_code:
+        apply = type(tokenizer).apply_chat_template
+
+        def apply_to_one(self: Any, conversation: list[Any], **options: Any) -> Any:
+            assert isinstance(conversation[0], dict)
+            return apply(self, conversation, **options)
+
+        monkeypatch.setattr(type(tokenizer), "apply_chat_template", apply_to_one)
+    empty: dict[str, Any] = {"role": "assistant", "tool_calls": [], "reasoning": None}
+    conversations: list[list[dict[str, Any]]] = [
+        [*MESSAGES[:1]], [*MESSAGES], [{"role": "user", "content": "one"}, empty]
+    ]  # fmt: skip
+    texts = render_texts(tokenizer, conversations)
+    assert texts == [render_text(tokenizer, messages, generation_prompt=True) for messages in conversations]
+    assert render_texts(tokenizer, []) == []

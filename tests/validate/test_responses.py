@@ -57,7 +57,7 @@ def test_lines_are_found_again_by_their_place(
         path.write_bytes(path.read_bytes().removesuffix(b"\n"))
     table = read(path)
     assert table["content"].to_list() == [row["content"] for row in rows]
-    assert [json.loads(line) for line in block_of(path, table).lines["row"]] == rows
+    assert [json.loads(line) for line in block_of(path, table).rows()] == rows
     blocks = len(list(read_blocks(path)))
     assert blocks == 1 if batch_bytes == 1 << 20 else blocks >= len(rows)
 

@@ -32,9 +32,9 @@ def test_only_supervised_tokens_are_counted() -> None:
         {
             "dataset": ["b", "a"],
             "token_ids": [[5, 5, 6, 7], [5, 6, 6, 2]],
-            "loss_mask": [[False, False, True, True], [False, True, True, True]],
+            "kinds": [[0, 0, 3, 3], [0, 3, 3, 5]],
         },
-        schema_overrides={"token_ids": pl.List(pl.Int32)},
+        schema_overrides={"token_ids": pl.List(pl.Int32), "kinds": pl.List(pl.UInt8)},
     )
     table = supervised_counts(sequences)
     assert table.rows() == [("a", 2, 1), ("a", 6, 2), ("b", 6, 1), ("b", 7, 1)]

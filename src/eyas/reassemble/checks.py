@@ -14,7 +14,7 @@ import polars as pl
 from eyas.errors import GateError
 from eyas.schema import TOKEN_IDS
 from eyas.target.spec import TargetProfile, ThinkFormat
-from eyas.tokenkinds import ANSWER, END_OF_TURN, FRONT, REASONING, THINK_MARKER
+from eyas.tokenkinds import ANSWER, END_OF_TURN, FRONT, PROMPT, REASONING, THINK_MARKER
 
 EXAMPLES = 3
 PROBLEMS = pl.Schema({"sequence_id": pl.String, "problem": pl.String, "seen": pl.String})
@@ -115,39 +115,34 @@ def _found(table: pl.DataFrame, checks: list[Check]) -> pl.DataFrame:
 
 def _shape(profile: TargetProfile) -> list[Check]:
     """Lists as long as they should be, supervised exactly where generated."""
-    tokens, mask, kinds = pl.col("token_ids"), pl.col("loss_mask"), pl.col("kinds")
+    tokens, kinds = pl.col("token_ids"), pl.col("kinds")
     length = _Prompt + _Generated
     lengths = pl.format(
-        "{} ids, {} mask values, {} kinds, {} + {} tokens",
-        *(column.list.len() for column in (tokens, mask, kinds)),
-        _Prompt,
-        _Generated,
+        "{} ids, {} kinds, {} + {} tokens", tokens.list.len(), kinds.list.len(), _Prompt, _Generated
     )
-    supervised = mask.list.sum()
+    supervised = kinds.list.eval(pl.element() != PROMPT)
     places = pl.format(
         "{} supervised tokens from token {}, {} generated tokens from token {}",
-        supervised,
-        mask.list.arg_max(),
+        supervised.list.sum(),
+        supervised.list.arg_max(),
         _Generated,
         _Prompt,
     )
     return [
         Check(
-            "ids, mask and kinds differ in length",
-            pl.any_horizontal(column.list.len() != length for column in (tokens, mask, kinds)),
+            "ids and kinds differ in length",
+            pl.any_horizontal(column.list.len() != length for column in (tokens, kinds)),
             lengths,
         ),
         Check(
-            "the loss mask is not the generated part",
-            (supervised != _Generated) | ~mask.list.tail(_Generated).list.all(),
+            "the supervised part is not the generated part",
+            (kinds.list.head(_Prompt).list.max() != PROMPT) | (_Kinds.list.min() == PROMPT),
             places,
         ),
         Check(
-            "kinds and loss mask disagree",
-            (kinds.list.head(_Prompt).list.max() != 0)
-            | (_Kinds.list.min() == 0)
-            | (_Kinds.list.max() > END_OF_TURN),
-            pl.format("kinds from {} to {}", _Kinds.list.min(), _Kinds.list.max()),
+            "a token is of an unknown kind",
+            kinds.list.max() > END_OF_TURN,
+            pl.format("kinds up to {}", kinds.list.max()),
         ),
         Check(
             "an id is not in the target's vocabulary",

@@ -11,8 +11,10 @@ from eyas.errors import GateError
 from eyas.metrics import share
 from eyas.reassemble.inputs import ValidatedTable, pieces
 from eyas.reassemble.text import COLUMNS, TextRebuilder
+from eyas.tables import ROW_GROUP
 
 SAME, SAME_LENGTH, OTHER_LENGTH, REFUSED = "same", "same_length_other_ids", "other_length", "refused"
+GROUPS = 8
 OUTCOMES = (SAME, SAME_LENGTH, OTHER_LENGTH, REFUSED)
 SCHEMA = pl.Schema(
     {
@@ -32,12 +34,15 @@ an id is null where its side has ended."""
 def sample(tables: Iterable[ValidatedTable], rows: int) -> pl.DataFrame:
     """Which answers with ids are measured: those with the smallest prompt hashes, so the choice is as good as random.
 
+    Of a table of more than GROUPS row groups only so many are looked at.
+
     Columns sample_id, turn; at most so many rows over all tables.
     """
     columns = ("sample_id", "turn", "prompt_hash")
     found = [
-        table.rows().filter(pl.col("prompt_token_ids").is_not_null()).select(columns).collect()
+        part.filter(pl.col("prompt_token_ids").is_not_null()).select(columns).collect()
         for table in tables  # both ids come together, and those of prompts are read faster
+        for part in _looked_at(table)
     ]
     return pl.concat(found).sort(*columns[::-1]).head(rows).select("sample_id", "turn")
 
@@ -45,14 +50,24 @@ def sample(tables: Iterable[ValidatedTable], rows: int) -> pl.DataFrame:
 def measure(table: ValidatedTable, chosen: pl.DataFrame, rebuilder: TextRebuilder) -> pl.DataFrame:
     """Compare the chosen answers of a table with what their text gives: columns SCHEMA."""
     found: list[dict[str, Any]] = []
-    columns = table.rows().select("sample_id", "turn", "prompt_token_ids", "token_ids", *COLUMNS)
-    near = columns.filter(
-        pl.col("sample_id").is_in(chosen["sample_id"].implode())
-    )  # the scan leaves out the others
-    rows = near.join(chosen.lazy(), on=["sample_id", "turn"], how="semi", maintain_order="left")
-    for piece in pieces(rows):
-        found += [_compared(turn, rebuilder) for turn in piece.iter_rows(named=True)]
+    for part in _looked_at(table):
+        columns = part.select("sample_id", "turn", "prompt_token_ids", "token_ids", *COLUMNS)
+        near = columns.filter(
+            pl.col("sample_id").is_in(chosen["sample_id"].implode())
+        )  # the scan leaves out the others
+        rows = near.join(chosen.lazy(), on=["sample_id", "turn"], how="semi", maintain_order="left")
+        for piece in pieces(rows):
+            found += [_compared(turn, rebuilder) for turn in piece.iter_rows(named=True)]
     return pl.DataFrame(found, schema=SCHEMA)
+
+
+def _looked_at(table: ValidatedTable) -> list[pl.LazyFrame]:
+    """All rows of a table, or of a large one row groups spread over it: the others need not be read."""
+    rows = table.rows().select(pl.len()).collect().item()
+    groups = -(-rows // ROW_GROUP)
+    if groups <= GROUPS:
+        return [table.rows()]
+    return [table.rows().slice(groups * place // GROUPS * ROW_GROUP, ROW_GROUP) for place in range(GROUPS)]
 
 
 def drift_report(measured: pl.DataFrame) -> dict[str, Any]:

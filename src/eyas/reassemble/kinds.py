@@ -26,7 +26,7 @@ _Generated = pl.col("token_ids")
 
 
 def with_kinds(rows: pl.LazyFrame, profile: TargetProfile) -> pl.LazyFrame:
-    """Add the columns `kinds` (of prompt and generated ids), `loss_mask`, `thinks` and `broken`.
+    """Add the columns `kinds` (of prompt and generated ids), `thinks` and `broken`.
 
     `thinks`: the turn has tokens of reasoning. `broken` says what is wrong with its thinking (NOT_OPENED, NOT_CLOSED),
     null if nothing.
@@ -41,19 +41,15 @@ def with_kinds(rows: pl.LazyFrame, profile: TargetProfile) -> pl.LazyFrame:
     body = pl.sum_horizontal(pl.col(_PARTS[:-1]))
     length = (_length(_Generated) - body - pl.col("_ending")).clip(lower_bound=0)
     kinds = pl.concat_list(
-        _run(tokenkinds.PROMPT, _length(pl.col("prompt_token_ids"))),
+        _all(tokenkinds.PROMPT, pl.col("prompt_token_ids")),
         _run(tokenkinds.ANSWER, pl.col("_front")),
         _run(tokenkinds.THINK_MARKER, pl.col("_lead")),
-        _run(tokenkinds.REASONING, pl.col("_reasoning")),
+        _all(tokenkinds.REASONING, _Generated).list.head(pl.col("_reasoning")),
         _run(tokenkinds.THINK_MARKER, pl.col("_close")),
         _answer(profile.tools, body, length),
         _run(tokenkinds.END_OF_TURN, pl.col("_ending")),
     )
-    return (
-        parted.with_columns(kinds=kinds.cast(TOKEN_KINDS), thinks=pl.col("_reasoning") > 0)
-        .with_columns(loss_mask=pl.col("kinds").list.eval(pl.element() > tokenkinds.PROMPT))
-        .drop(_PARTS)
-    )
+    return parted.with_columns(kinds=kinds.cast(TOKEN_KINDS), thinks=pl.col("_reasoning") > 0).drop(_PARTS)
 
 
 def prompt_opens(think: ThinkFormat) -> pl.Expr:
@@ -119,7 +115,7 @@ def _with_thinking(rows: pl.LazyFrame, think: ThinkFormat, profile: TargetProfil
 def _answer(tools: ToolFormat | None, offset: pl.Expr, length: pl.Expr) -> pl.Expr:
     """Kinds of what stands behind the thinking: tool sections with their markers, and the rest."""
     if tools is None:
-        return _run(tokenkinds.ANSWER, length)
+        return _all(tokenkinds.ANSWER, _Generated).list.head(length)
     opens = pl.any_horizontal(*(_here(ids) for ids in tools.start_ids))
     closed = pl.lit(value=False)
     if tools.end_ids:  # the marker's own tokens still belong to the section
@@ -156,7 +152,14 @@ def _length(ids: pl.Expr) -> pl.Expr:
 
 
 def _run(kind: int, length: pl.Expr) -> pl.Expr:
+    """A few tokens of a kind."""
     return pl.lit(kind, dtype=KIND).repeat_by(length)
+
+
+def _all(kind: int, ids: pl.Expr) -> pl.Expr:
+    """The kind for each of these ids: for long runs several times as fast as repeating it."""
+    value = pl.lit(kind, dtype=KIND)
+    return ids.list.eval(pl.when(pl.element().is_null()).then(value).otherwise(value))
 
 
 def _zero() -> pl.Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import polars as pl
@@ -12,50 +12,59 @@ from eyas.errors import GateError
 from eyas.reassemble.checks import PROBLEMS, find_differences, find_problems, refuse
 from eyas.reassemble.inputs import pieces
 from eyas.reassemble.report import kind_counts, total_counts
-from eyas.reassemble.sequences import chosen, index
-from eyas.reassemble.split import hashed, with_split
+from eyas.reassemble.sequences import INDEX
+from eyas.reassemble.split import Splitter, smallest_bucket
 from eyas.schema import Sequences, check, columns_of
-from eyas.tables import ROW_GROUP
+from eyas.tables import write_parted
 from eyas.target.spec import TargetProfile
 
+_COLUMNS = tuple(dict.fromkeys((*columns_of(Sequences), *INDEX, "opening")))
 
-def index_of(
+
+def write_sequences(
+    directory: Path,
     sequences: Mapping[str, pl.LazyFrame],
     roles: Mapping[str, str],
     val_share: float,
     question_hash: Callable[[str], str],
 ) -> pl.DataFrame:
-    """The index of all datasets, in order, with `split`: where each sequence goes, null if it is not used.
+    """Write the three files in one pass over the answers; returns the index of all datasets, in order.
 
-    `question_hash`: of a conversation's first question, the prompt hash of a conversation that asks nothing else.
+    `sequences` are sequences.candidates of each dataset. The index has `split`: the file in which each sequence stands,
+    null if it is not used. `question_hash`: of a conversation's first question, the prompt hash of a conversation that
+    asks nothing else.
 
     Raises:
         GateError: two sequences have the same id.
     """
-    begins = pl.coalesce(hashed(pl.col("opening"), question_hash), "prompt_hash")
-    parts = [
-        index(rows, split_hash=begins).with_columns(role=pl.lit(roles[name]))
-        for name, rows in sequences.items()
-    ]
-    found = pl.concat(parts)
+    made = {name: rows.select(_COLUMNS) for name, rows in sequences.items()}
+    found = _write_pass(directory, made, roles, Splitter(val_share, question_hash))
+    if not found["split"].is_in(["val"]).any():  # then the smallest hash is held out, which is known only now
+        smallest = smallest_bucket(found.filter(role="train"))
+        found = _write_pass(directory, made, roles, Splitter(val_share, question_hash, smallest))
     _refuse_repeated(found)
-    return with_split(found, val_share)
+    return found
 
 
-def write_splits(directory: Path, sequences: Mapping[str, pl.LazyFrame], found: pl.DataFrame) -> None:
-    """Write the three files, each in the order of the index `found`."""
-    for split in paths.SPLITS:
-        parts = [pl.LazyFrame(schema=columns_of(Sequences))]
-        for name, rows in sequences.items():
-            used = found.filter(dataset=name).select(pl.col("split").eq_missing(pl.lit(split))).to_series()
-            if used.any():
-                parts.append(chosen(rows, used))
-        pl.concat(parts).sink_parquet(
-            directory / paths.sequences(split).name,
-            compression_level=1,
-            row_group_size=ROW_GROUP,
-            engine="streaming",
-        )
+def _write_pass(
+    directory: Path, sequences: Mapping[str, pl.LazyFrame], roles: Mapping[str, str], splitter: Splitter
+) -> pl.DataFrame:
+    nothing = splitter.assign(pl.DataFrame(schema=INDEX | {"opening": pl.String()}), "eval")
+    index = {name: [nothing] for name in sequences}
+
+    def batches() -> Iterator[pl.DataFrame]:
+        for name in sorted(
+            sequences, key=lambda name: roles[name] != "eval"
+        ):  # first: no training has its prompts
+            for piece in pieces(sequences[name]):
+                known = splitter.assign(piece.select(*INDEX, "opening"), roles[name])
+                index[name].append(known)
+                used = piece.with_columns(known["split"]).filter(pl.col("split").is_not_null())
+                yield used.select(*columns_of(Sequences), "split")
+
+    files = {split: paths.sequences(split).name for split in paths.SPLITS}
+    write_parted(directory, files, Sequences, batches(), "split")
+    return pl.concat(part for parts in index.values() for part in parts)
 
 
 def check_files(directory: Path, found: pl.DataFrame, profile: TargetProfile) -> pl.DataFrame:

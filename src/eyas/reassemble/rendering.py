@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import compress, islice, zip_longest
+from itertools import groupby, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from eyas.errors import GateError, InputError
-from eyas.reassemble.parts import PartEncoder
+from eyas.reassemble.parts import ID_BYTES, PartEncoder, packed
 from eyas.schema import TOKEN_IDS
-from eyas.target.template import load_tokenizer, render_text
+from eyas.target.template import load_tokenizer, render_texts
 
 COLUMNS = ("sample_id", "turn", "messages", "tools", "prompt_token_ids")
 
@@ -49,7 +49,7 @@ class Renderer:
         Raises:
             InputError: the template refuses the messages of a row; names it.
         """
-        return self._whole(self._texts(rows))
+        return self._ids(self._texts(rows))
 
     def differing(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Of rows with the columns COLUMNS, those whose prompt ids are not those of `render`, which are in `local`.
@@ -57,32 +57,44 @@ class Renderer:
         Raises:
             InputError: the template refuses the messages of a row; names it.
         """
-        texts = pl.Series("text", self._texts(rows), dtype=pl.String)
-        in_parts = self._whole if self._encoder is None else self._encoder.encode
-        left = _unequal(rows.with_columns(texts), in_parts(texts.to_list()))
-        return _unequal(left, self._whole(left["text"].to_list()))  # nearly always none
+        texts = self._texts(rows)
+        in_parts = self._packed(texts) if self._encoder is None else self._encoder.encode(texts)
+        places = _unequal(rows["prompt_token_ids"], in_parts)  # nearly always none
+        left, whole = rows[places], self._ids([texts[place] for place in places])
+        local = pl.Series("local", whole, dtype=TOKEN_IDS)
+        return left.with_columns(local).filter(pl.col("prompt_token_ids") != local)
 
     def _texts(self, rows: pl.DataFrame) -> list[str]:
-        asked = zip(rows["sample_id"], _messages(rows["messages"]), rows["tools"], strict=True)
-        return [self._text(*row) for row in asked]
+        asked = _messages(rows["messages"])
+        texts: list[str] = []
+        for tools, run in groupby(rows["tools"]):
+            start, end = len(texts), len(texts) + len(list(run))
+            texts += self._rendered(rows["sample_id"][start:end], asked[start:end], tools)
+        return texts
 
-    def _text(self, sample_id: str, messages: list[dict[str, Any]], tools: str | None) -> str:
+    def _rendered(
+        self, sample_ids: Iterable[str], asked: list[list[dict[str, Any]]], tools: str | None
+    ) -> list[str]:
+        """Texts of conversations that offer the same tools."""
+        offered = json.loads(tools) if tools else None
         try:
-            return render_text(
-                self.tokenizer,
-                messages,
-                generation_prompt=True,
-                template_kwargs=self._template_kwargs,
-                tools=json.loads(tools) if tools else None,
-            )
-        except InputError as error:
-            raise InputError(error.what, where=sample_id, hint=error.hint) from error
+            return render_texts(self.tokenizer, asked, self._template_kwargs, tools=offered)
+        except InputError as all_of_them:
+            for sample_id, messages in zip(sample_ids, asked, strict=True):
+                try:
+                    render_texts(self.tokenizer, [messages], self._template_kwargs, tools=offered)
+                except InputError as error:
+                    raise InputError(error.what, where=sample_id, hint=error.hint) from all_of_them
+            raise
 
-    def _whole(self, texts: list[str]) -> list[list[int]]:
+    def _ids(self, texts: list[str]) -> list[list[int]]:
         """Special tokens in the texts recognised, none added: what target.template.encode does, without offsets."""
         if self._encoder is None:
             return [list(self.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
-        return self._encoder.encode_whole(texts)
+        return self._encoder.ids_of(texts)
+
+    def _packed(self, texts: list[str]) -> list[bytes]:
+        return [packed(ids) for ids in self._ids(texts)]
 
 
 def mismatches(rows: Iterable[pl.DataFrame], renderer: Renderer) -> Iterator[Mismatch]:
@@ -97,12 +109,12 @@ def mismatches(rows: Iterable[pl.DataFrame], renderer: Renderer) -> Iterator[Mis
             yield _first_difference(sample_id, server_ids, local_ids)
 
 
-def _unequal(rows: pl.DataFrame, local: list[list[int]]) -> pl.DataFrame:
-    """The rows whose prompt_token_ids are others than `local`, with the column `local`."""
-    server = rows["prompt_token_ids"].to_list()
-    differs = [ours != theirs for ours, theirs in zip(local, server, strict=True)]
-    found = pl.Series("local", list(compress(local, differs)), dtype=TOKEN_IDS)
-    return rows.filter(pl.Series(differs, dtype=pl.Boolean)).with_columns(found)
+def _unequal(server: pl.Series, local: list[bytes]) -> list[int]:
+    """Places of the rows whose ids are others than the packed ones."""
+    ids = server.explode(empty_as_null=False).to_numpy().tobytes()
+    ends = (server.list.len().cum_sum().cast(pl.Int64) * ID_BYTES).to_list()
+    spans = zip([0, *ends], ends, local, strict=False)
+    return [place for place, (start, end, ours) in enumerate(spans) if ids[start:end] != ours]
 
 
 def _messages(column: pl.Series) -> list[list[dict[str, Any]]]:

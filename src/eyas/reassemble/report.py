@@ -63,7 +63,8 @@ def kind_counts(sequences: pl.DataFrame) -> pl.DataFrame:
     """Tokens of each kind by dataset (KIND_COUNTS) in a table of schema Sequences."""
     counted = [pl.DataFrame(schema=KIND_COUNTS)]
     for (dataset,), part in sequences.partition_by("dataset", as_dict=True).items():
-        counts = np.bincount(part["kinds"].explode().to_numpy(), minlength=len(tokenkinds.NAMES))
+        kinds = part["kinds"].explode().to_numpy()
+        counts = [np.count_nonzero(kinds == kind) for kind in range(len(tokenkinds.NAMES))]
         columns = {"dataset": [dataset] * len(counts), "kind": tokenkinds.NAMES, "tokens": counts}
         counted.append(pl.DataFrame(columns, schema=KIND_COUNTS))
     return pl.concat(counted)

@@ -2,7 +2,7 @@
 
 A finished turn is never rendered through the chat template: templates drop thinking, add blocks and newlines.
 Everything here is lazy, so that a table of any size passes through in pieces. `candidates` makes a sequence of every
-row and says which must not be used; `index` holds what is small of them, one row each, and decides and counts.
+row and says which must not be used; the index holds what is small of them, one row each, and decides and counts.
 """
 
 from __future__ import annotations
@@ -21,17 +21,34 @@ BY_POLICY = ("truncated", "too_long", DUPLICATE)
 NO_IDS = "no_ids"
 THINKING_LOST = "thinking_lost"
 """The server separated thinking from the answer, but the ids hold none."""
+INDEX = pl.Schema(
+    {
+        "sequence_id": pl.String(),
+        "dataset": pl.String(),
+        "sample_id": pl.String(),
+        "turn": pl.Int32(),
+        "prompt_hash": pl.String(),
+        "origin": pl.String(),
+        "truncated": pl.Boolean(),
+        "num_prompt_tokens": pl.Int32(),
+        "num_generated_tokens": pl.Int32(),
+        "prompt_print": pl.UInt64(),
+        "generated_print": pl.UInt64(),
+        "reason": pl.String(),
+    }
+)
+"""What is kept of every answer: who it is, lengths, fingerprints of its ids, and why it makes no sequence."""
 
 
 def candidates(
     rows: pl.LazyFrame, profile: TargetProfile, params: ReassembleParams, weight: float = 1.0
 ) -> pl.LazyFrame:
-    """One sequence per row, in the same order: the columns of schema.Sequences, those of `index`, `place` and `opening`.
+    """One sequence per row, in the same order: the columns of schema.Sequences, those of INDEX, and `opening`.
 
     `rows` has schema Validated and, where ids were made of text, `origin` and `refused` (why not). `reason` says why a
-    sequence must not be used; null if it is good. `place` counts the rows; `opening`: the conversation's first question.
+    sequence must not be used; null if it is good. `opening`: the conversation's first question.
     """
-    rows = _cut(rows.with_row_index("place"), params)
+    rows = _cut(rows, params)
     prompt, generated = pl.col("prompt_token_ids"), pl.col("token_ids")
     sequence_id = (
         pl.when(pl.col("turn") == 0).then("sample_id").otherwise(pl.format("{}#{}", "sample_id", "turn"))
@@ -50,31 +67,14 @@ def candidates(
     )
 
 
-def index(sequences: pl.LazyFrame, **more: pl.Expr) -> pl.DataFrame:
-    """What is small of `candidates`, one row each: who it is, lengths, fingerprints of its ids, `reason`, and `more`."""
-    columns = (
-        "sequence_id",
-        "dataset",
-        "sample_id",
-        "turn",
-        "prompt_hash",
-        "origin",
-        "truncated",
-        "num_prompt_tokens",
-        "num_generated_tokens",
-        "prompt_print",
-        "generated_print",
-        "reason",
-    )
-    return sequences.select(*columns, **more).collect(engine="streaming")
+def index(sequences: pl.LazyFrame) -> pl.DataFrame:
+    """What is small of `candidates`, one row each: INDEX."""
+    return sequences.select(INDEX.names()).collect(engine="streaming")
 
 
-def chosen(sequences: pl.LazyFrame, used: pl.Series | None = None) -> pl.LazyFrame:
-    """The good ones, or those for which `used` (Boolean, one for each row) says so: schema Sequences, in the same order."""
-    good = pl.col("reason").is_null()
-    if used is not None:
-        good = pl.col("place").map_batches(used.gather, return_dtype=pl.Boolean, is_elementwise=True)
-    return sequences.filter(good).select(columns_of(Sequences).names())
+def chosen(sequences: pl.LazyFrame) -> pl.LazyFrame:
+    """The good ones: schema Sequences, in the same order."""
+    return sequences.filter(pl.col("reason").is_null()).select(columns_of(Sequences).names())
 
 
 def _cut(rows: pl.LazyFrame, params: ReassembleParams) -> pl.LazyFrame:

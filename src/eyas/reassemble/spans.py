@@ -39,12 +39,13 @@ class SpanEncoder:
         if self._plain is None:
             ids = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         else:
-            encoded = self._plain.encode(ANCHOR + text, add_special_tokens=False).ids[1:]
-            ids = [self._true_ids.get(token, token) for token in encoded]
+            (encoding,) = self._plain.encode_batch_fast([ANCHOR + text], add_special_tokens=False)
+            encoded = encoding.ids[1:]
+            ids = [self._true_ids.get(token, token) for token in encoded] if self._true_ids else encoded
         if control := self.control_ids.intersection(ids):
             names = self._tokenizer.convert_ids_to_tokens(sorted(control))
             raise ValueError(f"the tokenizer takes text for {', '.join(map(repr, names))}")
-        return [int(token) for token in ids]
+        return list(map(int, ids))
 
 
 def _plain_copy(backend: Any) -> Any:

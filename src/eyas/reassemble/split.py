@@ -7,6 +7,7 @@ sequence, are on one side with all their turns.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -18,7 +19,6 @@ DUPLICATE = "duplicate"
 """The same tokens are in training already, or the prompt is one of evaluation."""
 
 _Good = pl.col("reason").is_null()
-_Train = pl.col("role") == "train"
 _PROMPT = ("prompt_print", "num_prompt_tokens")
 _TOKENS = (*_PROMPT, "generated_print", "num_generated_tokens")
 
@@ -30,25 +30,48 @@ def opening() -> pl.Expr:
     return pl.when(asks).then(first.struct.field("content")).otherwise(second.struct.field("content"))
 
 
-def hashed(column: pl.Expr, hash_of: Callable[[str], str]) -> pl.Expr:
-    """String: the hash of each text, null where there is none."""
+@dataclass
+class Splitter:
+    """Says where sequences go, piece by piece: evaluation first, then training in the order in which it counts."""
 
-    def hashes(texts: pl.Series) -> pl.Series:
-        found = [None if text is None else hash_of(text) for text in texts]
-        return pl.Series(texts.name, found, dtype=pl.String)
+    val_share: float
+    question_hash: Callable[[str], str]
+    """Of a conversation's first question, the prompt hash of a conversation that asks nothing else."""
+    smallest: int | None = None
+    """The bucket that is held out in any case; None as long as it is not known."""
+    _evaluation: set[tuple[int, ...]] = field(default_factory=set, repr=False)
+    _training: set[tuple[int, ...]] = field(default_factory=set, repr=False)
 
-    return column.map_batches(hashes, return_dtype=pl.String, is_elementwise=True)
+    def assign(self, index: pl.DataFrame, role: str) -> pl.DataFrame:
+        """The index with `role`, `split_hash`, and `split`, null where a sequence is not used.
 
+        `index` has the columns sequences.INDEX and `opening`. Duplicates get their `reason`.
+        """
+        questions = [None if text is None else self.question_hash(text) for text in index["opening"]]
+        hashes = pl.Series("split_hash", questions, dtype=pl.String)
+        index = (
+            index.drop("opening")
+            .with_columns(hashes, pl.lit(role).alias("role"))
+            .with_columns(pl.coalesce("split_hash", "prompt_hash"))
+        )
+        if role == "eval":
+            self._evaluation.update(index.filter(_Good).select(_PROMPT).rows())
+            return index.with_columns(split=pl.when(_Good).then(pl.lit("eval")))
+        index = self._without_duplicates(index)
+        side = pl.when(in_val(self.val_share, self.smallest)).then(pl.lit("val")).otherwise(pl.lit("train"))
+        return index.with_columns(split=pl.when(_Good).then(side))
 
-def with_split(index: pl.DataFrame, val_share: float) -> pl.DataFrame:
-    """The index of all datasets with `split`, null if the sequence is not used; duplicates get their `reason`.
-
-    `index`: sequences.index with `role` of the dataset and `split_hash`, in the order of the files.
-    """
-    index = _without_duplicates(index)
-    held_out = in_val(val_share, smallest_bucket(index.filter(_Train)))
-    side = pl.when(pl.col("role") == "eval").then(pl.lit("eval")).when(held_out).then(pl.lit("val"))
-    return index.with_columns(split=pl.when(_Good).then(side.otherwise(pl.lit("train"))))
+    def _without_duplicates(self, index: pl.DataFrame) -> pl.DataFrame:
+        """Training sequences that are there already, refused: of equal ones the first stays."""
+        again = []
+        for reason, *tokens in index.select("reason", *_TOKENS).iter_rows():
+            key = tuple(tokens)
+            known = key in self._training or key[: len(_PROMPT)] in self._evaluation
+            again.append(reason is None and known)
+            if reason is None:
+                self._training.add(key)
+        refused = pl.when(pl.Series(again, dtype=pl.Boolean)).then(pl.lit(DUPLICATE)).otherwise("reason")
+        return index.with_columns(reason=refused)
 
 
 def smallest_bucket(train: pl.DataFrame) -> int:
@@ -57,13 +80,14 @@ def smallest_bucket(train: pl.DataFrame) -> int:
     return 0 if smallest is None else int(smallest)
 
 
-def in_val(val_share: float, smallest: int) -> pl.Expr:
+def in_val(val_share: float, smallest: int | None) -> pl.Expr:
     """Boolean: the training sequence belongs to `val`.
 
     Decided by the hash of its conversation's first question alone, so that it stays there when others come or go. One
-    exception: the smallest hash is always in, so that `val` is never empty.
+    exception: the smallest hash is always in, so that `val` is never empty. Where any hash is below the share, it is too.
     """
-    return (_bucket() < int(val_share * 16**HASH_DIGITS)) | (_bucket() == smallest)
+    below = _bucket() < int(val_share * 16**HASH_DIGITS)
+    return below if smallest is None else below | (_bucket() == smallest)
 
 
 def check_split(index: pl.DataFrame) -> None:
@@ -88,18 +112,6 @@ def check_split(index: pl.DataFrame) -> None:
             f"no training sequence is left of {training.height}",
             hint="raise `reassemble.max_length`, lower `reassemble.val_share`, or add prompts",
         )
-
-
-def _without_duplicates(index: pl.DataFrame) -> pl.DataFrame:
-    """Training sequences that are there already, refused: of equal ones the first stays."""
-    numbered = index.with_row_index("place")
-    training, evaluation = (numbered.filter(_Good, side) for side in (_Train, ~_Train))
-    asked = training.join(evaluation.select(_PROMPT), on=_PROMPT, how="semi")
-    rest = training.join(asked, on="place", how="anti", maintain_order="left")
-    again = rest.filter(~pl.struct(_TOKENS).is_first_distinct())
-    places = pl.concat([asked["place"], again["place"]])
-    refused = pl.when(pl.col("place").is_in(places.implode())).then(pl.lit(DUPLICATE)).otherwise("reason")
-    return numbered.with_columns(reason=refused).drop("place")
 
 
 def _bucket() -> pl.Expr:

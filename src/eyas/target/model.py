@@ -6,9 +6,10 @@ Letters in shape comments: B batch, T tokens, H hidden size, A aux layers, V tar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,20 @@ class TargetStates:
     """[B, T, H], output of the last layer before the final norm."""
 
 
-def load_target(directory: Path, dtype: str, *, trust_remote_code: bool = False) -> Any:
+def load_target(
+    directory: Path,
+    dtype: str,
+    *,
+    trust_remote_code: bool = False,
+    device_map: str | Mapping[str, Any] | None = None,
+) -> Any:
     """The target as a transformers causal LM in evaluation mode, from local safetensors.
+
+    Args:
+        directory: a Hugging Face folder.
+        dtype: name of a torch dtype.
+        trust_remote_code: run Python code of the folder.
+        device_map: how accelerate spreads the layers over devices; None: all in main memory.
 
     Raises:
         InputError: the folder can't be loaded.
@@ -49,6 +62,7 @@ def load_target(directory: Path, dtype: str, *, trust_remote_code: bool = False)
             local_files_only=True,
             use_safetensors=True,
             trust_remote_code=trust_remote_code,
+            device_map=device_map,
         )
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"the target can't be loaded: {error}", where=str(directory)) from error
@@ -72,37 +86,81 @@ def decoder_of(model: Any) -> Any:
 
 @torch.inference_mode()
 def capture(
-    model: Any, input_ids: Tensor, attention_mask: Tensor | None, aux_layer_ids: Sequence[int]
+    model: Any, input_ids: Tensor, attention_mask: Tensor | None, aux_layer_ids: Sequence[int], **kwargs: Any
 ) -> TargetStates:
-    """Run the layers once and keep the states of the aux layers and the last one; the head does not run.
+    """Run the layers once and keep the states of the aux layers and the last one.
+
+    Neither the head runs nor the final norm. Each state is copied as soon as it is there, so no more of them are
+    alive than the layers themselves need, and layers that work in place change nothing.
 
     Args:
-        model: a causal LM of load_target.
+        model: a causal LM of load_target; its layers may lie on several devices, the states come to that of the last.
         input_ids: [B, T], padded on the right.
         attention_mask: [B, T], or None, which is as exact and faster: in a causal model padding on the right is never
             seen by the tokens before it.
         aux_layer_ids: hidden_states indices within 1..N-1.
+        kwargs: more arguments of the model's decoder.
     """
     decoder = decoder_of(model)
     check_layers(aux_layer_ids, len(decoder.layers))
-    kept: dict[int, Tensor] = {}
+    recorder = _Recorder(len(aux_layer_ids), home_of(decoder))
     with ExitStack() as hooks:
-        for index in aux_layer_ids:
-            handle = decoder.layers[index].register_forward_pre_hook(_keeper(kept, index), with_kwargs=True)
+        for column, layer in enumerate(aux_layer_ids):
+            module = decoder.layers[layer]
+            handle = module.register_forward_pre_hook(partial(recorder.keep_aux, column), with_kwargs=True)
             hooks.callback(handle.remove)
-        handle = decoder.norm.register_forward_pre_hook(_keeper(kept, -1), with_kwargs=True)
-        hooks.callback(handle.remove)
-        decoder(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)
-    return TargetStates(aux=torch.stack([kept[index] for index in aux_layer_ids], dim=2), last=kept[-1])
+        hooks.callback(decoder.norm.register_forward_pre_hook(recorder.keep_last, with_kwargs=True).remove)
+        decoder(input_ids=input_ids, attention_mask=attention_mask, use_cache=False, **kwargs)
+    return recorder.states()
 
 
-def _keeper(kept: dict[int, Tensor], key: int) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], None]:
-    """A pre-hook that keeps the hidden states that a module receives."""
+def home_of(decoder: Any) -> torch.device:
+    """Where the last layers compute; main memory if their weights are brought in only while they do."""
+    device: torch.device = decoder.norm.weight.device
+    return torch.device("cpu") if device.type == "meta" else device
 
-    def keep(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        kept[key] = args[0] if args else kwargs["hidden_states"]
 
-    return keep
+class _Recorder:
+    """Copies hidden states into one tensor, from inside the forward pass."""
+
+    def __init__(self, layers: int, device: torch.device) -> None:
+        self._layers = layers
+        self._device = device
+        self._aux: Tensor | None = None  # [B, T, A, H]
+        self._last: Tensor | None = None  # [B, T, H]
+
+    def keep_aux(self, column: int, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A pre-hook of a layer."""
+        hidden = _hidden(args, kwargs)
+        if self._aux is None:
+            *batch, size = hidden.shape
+            self._aux = hidden.new_empty((*batch, self._layers, size), device=self._device)
+        self._aux[..., column, :].copy_(hidden)
+
+    def keep_last(
+        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A pre-hook of the final norm, which gets no tokens instead."""
+        hidden = _hidden(args, kwargs)
+        self._last = hidden.to(self._device)
+        if args:
+            return (hidden[:, :0], *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": hidden[:, :0]}
+
+    def states(self) -> TargetStates:
+        """What was kept."""
+        if self._aux is None or self._last is None:
+            raise InputError(
+                "the target's decoder does not run its `layers` and its `norm`",
+                hint="targets of the Llama and Qwen kind are supported",
+            )
+        return TargetStates(aux=self._aux, last=self._last)
+
+
+def _hidden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """[B, T, H]: the hidden states that a module receives."""
+    hidden: Tensor = args[0] if args else kwargs["hidden_states"]
+    return hidden
 
 
 @dataclass(frozen=True)

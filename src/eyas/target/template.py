@@ -85,27 +85,47 @@ def render_text(
     Raises:
         InputError: the template refuses the messages, or there is no template.
     """
-    from jinja2 import TemplateError
-
-    if not tokenizer.chat_template:
-        raise InputError(
-            "the target has no chat template",
-            where=str(tokenizer.name_or_path),
-            hint="use an instruction-tuned target whose folder has chat_template.jinja",
-        )
-    try:
-        rendered = tokenizer.apply_chat_template(
-            [_for_template(message) for message in messages],
-            tools=[dict(tool) for tool in tools] if tools else None,
-            tokenize=False,
-            add_generation_prompt=generation_prompt,
-            **(template_kwargs or {}),
-        )
-    except (TemplateError, TypeError, ValueError) as error:
-        raise InputError(
-            f"the chat template refuses the messages: {error}", where=str(tokenizer.name_or_path)
-        ) from error
+    rendered = _applied(
+        tokenizer,
+        [_for_template(message) for message in messages],
+        generation_prompt=generation_prompt,
+        template_kwargs=template_kwargs,
+        tools=tools,
+    )
     return str(rendered)
+
+
+def render_texts(
+    tokenizer: Any,
+    conversations: Sequence[Sequence[Mapping[str, Any]]],
+    template_kwargs: Mapping[str, Any] | None = None,
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+) -> list[str]:
+    """The texts of many conversations that ask for an answer, as `render_text` makes each, in less time.
+
+    Raises:
+        InputError: the template refuses the messages of one of them, or there is no template.
+    """
+    from transformers import PreTrainedTokenizerBase
+
+    if not conversations:
+        return []
+    if type(tokenizer).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template:
+        return [  # a tokenizer's own code need not know of several conversations
+            render_text(
+                tokenizer, messages, generation_prompt=True, template_kwargs=template_kwargs, tools=tools
+            )
+            for messages in conversations
+        ]
+    rendered = _applied(
+        tokenizer,
+        [[_for_template(message) for message in messages] for messages in conversations],
+        generation_prompt=True,
+        template_kwargs=template_kwargs,
+        tools=tools,
+    )
+    return [str(text) for text in rendered]
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
@@ -156,6 +176,37 @@ def template_end_of_turn_id(tokenizer: Any) -> int | None:
 def special_ids(tokenizer: Any) -> list[int]:
     """All special and added ids, ascending."""
     return sorted({*map(int, tokenizer.all_special_ids), *map(int, tokenizer.get_added_vocab().values())})
+
+
+def _applied(
+    tokenizer: Any,
+    conversations: list[Any],
+    *,
+    generation_prompt: bool,
+    template_kwargs: Mapping[str, Any] | None,
+    tools: Sequence[Mapping[str, Any]] | None,
+) -> Any:
+    """The text of one conversation, or the texts of several."""
+    from jinja2 import TemplateError
+
+    if not tokenizer.chat_template:
+        raise InputError(
+            "the target has no chat template",
+            where=str(tokenizer.name_or_path),
+            hint="use an instruction-tuned target whose folder has chat_template.jinja",
+        )
+    try:
+        return tokenizer.apply_chat_template(
+            conversations,
+            tools=[dict(tool) for tool in tools] if tools else None,
+            tokenize=False,
+            add_generation_prompt=generation_prompt,
+            **(template_kwargs or {}),
+        )
+    except (TemplateError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the chat template refuses the messages: {error}", where=str(tokenizer.name_or_path)
+        ) from error
 
 
 def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Passage:
     def _quarantined(self) -> Iterator[pl.DataFrame]:
         broken = self.ledger.drop_nulls("rule").sort(KEY)
         for part in broken.iter_slices(LINES):
-            row = block_of(self.responses, part).lines["row"]
+            row = block_of(self.responses, part).rows()
             table = part.with_columns(row).select(columns_of(Quarantined).names())
             check(Quarantined, table, "quarantined rows")
             yield table

@@ -18,18 +18,21 @@ import polars as pl
 from eyas import jsonl, paths
 from eyas.errors import ArtifactError, EyasError
 from eyas.schema import FAILED_REQUEST, RAW_RESPONSE, USAGE, Responses, check, columns_of
+from eyas.validate.idlists import MARK, cut, ids_of
 
 KEYS_LOOKED_AT = 1000
 """Lines whose keys are compared with the schema: one program writes them all."""
 BATCH_BYTES = 1 << 25
 """Bytes read at a time: some thousand rows. A longer line is read whole."""
-DECODED_ROWS = 64
+DECODED_ROWS = 128
 """Rows decoded at a time: what the parser makes of a megabyte or so stays in the processor's cache."""
+ID_FIELDS = ("prompt_token_ids", "token_ids")
+"""Fields that are long lists of ids, in the order in which they stand in a line."""
 LINE_SCHEMA = pl.Schema({"offset": pl.Int64, "size": pl.Int64})
 """Where a row's line stands in the file: its first byte, and its bytes without the newline."""
 
 _BUFFER_BYTES = 1 << 18
-_BLANK = ("\n", "\r\n", "\r")
+_BLANK = (b"\n", b"\r\n", b"\r")
 _HINT = "dvc repro generate"
 
 
@@ -49,7 +52,17 @@ class Block:
 
     path: Path
     lines: pl.DataFrame
-    """`number` (from 1), `row` (the line with its end) and LINE_SCHEMA; blank lines are left out."""
+    """`number` (from 1) and LINE_SCHEMA; blank lines are left out."""
+    texts: list[bytes]
+    """The lines themselves; their newline may be there or not."""
+
+    def rows(self) -> pl.Series:
+        """The lines as a column of text, `row`.
+
+        Raises:
+            ArtifactError: they are not UTF-8.
+        """
+        return _texts(self.texts, self.path)
 
 
 def read_blocks(path: Path) -> Iterator[Block]:
@@ -96,9 +109,8 @@ def block_of(path: Path, places: pl.DataFrame) -> Block:
     with path.open("rb") as file:
         for offset, size in places.select("offset", "size").iter_rows():
             file.seek(offset)
-            texts.append(file.read(size).decode())
-    lines = places.select(*LINE_SCHEMA).with_columns(pl.Series("row", texts, dtype=pl.String))
-    return Block(path, lines.with_row_index("number", offset=1))
+            texts.append(file.read(size))
+    return Block(path, places.select(*LINE_SCHEMA).with_row_index("number", offset=1), texts)
 
 
 def unknown_keys(path: Path) -> list[str]:
@@ -143,34 +155,52 @@ def errors_path(dataset: str) -> Path:
 def _block(lines: Sequence[bytes], path: Path, number: int, offset: int) -> Block:
     lengths = np.fromiter(map(len, lines), np.int64, len(lines))
     ended = np.fromiter((line.endswith(b"\n") for line in lines), np.int64, len(lines))
-    try:
-        rows = pl.Series("row", lines, dtype=pl.Binary).cast(pl.String)
-    except pl.exceptions.PolarsError as error:
-        raise ArtifactError(f"the file can't be read: {error}", where=str(path), hint=_HINT) from error
     starts = offset + np.cumsum(lengths) - lengths
-    table = pl.DataFrame({"row": rows, "offset": starts, "size": lengths - ended})
-    table = table.with_row_index("number", offset=number)
-    return Block(path, table.filter(~pl.col("row").is_in(_BLANK)))
+    table = pl.DataFrame({"offset": starts, "size": lengths - ended}).with_row_index("number", offset=number)
+    texts = [line for line in lines if line not in _BLANK]
+    if len(texts) < len(lines):
+        table = table.filter(pl.Series([line not in _BLANK for line in lines]))
+    return Block(path, table, texts)
 
 
 def _decoded(block: Block, dtype: pl.Struct) -> pl.DataFrame:
     """Fields of `dtype` and LINE_SCHEMA."""
-    rows = block.lines["row"]
+    fields = [field for field in ID_FIELDS if field in dtype.to_schema()]
+    without = cut(block.texts, fields)
+    ids = {field: ids_of(lists) for field, lists in without.lists.items()}
+    plain = all(found is not None for found in ids.values())
+    rows = _texts(without.lines if plain else block.texts, block.path)
     pieces = [rows[start : start + DECODED_ROWS] for start in range(0, max(len(rows), 1), DECODED_ROWS)]
     try:
-        values = pl.concat([piece.str.json_decode(dtype) for piece in pieces])
+        values = pl.concat([piece.str.json_decode(dtype) for piece in pieces]).struct.unnest()
     except pl.exceptions.PolarsError as error:
         raise _misfit(block, dtype, error) from error
-    return block.lines.select(*LINE_SCHEMA).with_columns(value=values).unnest("value")
+    if plain:
+        values = values.with_columns(
+            pl.when((pl.col(field).list.first() == MARK) & found.is_not_null())
+            .then(found)
+            .otherwise(field)
+            .alias(field)
+            for field, found in ids.items()
+            if found is not None
+        )
+    return block.lines.select(*LINE_SCHEMA).hstack(values)
+
+
+def _texts(lines: Sequence[bytes], path: Path) -> pl.Series:
+    try:
+        return pl.Series("row", lines, dtype=pl.Binary).cast(pl.String)
+    except pl.exceptions.PolarsError as error:
+        raise ArtifactError(f"the file can't be read: {error}", where=str(path), hint=_HINT) from error
 
 
 def _misfit(block: Block, dtype: pl.Struct, error: Exception) -> EyasError:
     """The error of the first line that does not fit."""
-    for number, row in block.lines.select("number", "row").iter_rows():
+    for number, row in zip(block.lines["number"], block.texts, strict=True):
         where = f"{block.path}:{number}"
         try:
-            jsonl.parse(row.encode(), where)
-            pl.Series([row]).str.json_decode(dtype)
+            jsonl.parse(row, where)
+            pl.Series([row.decode()]).str.json_decode(dtype)
         except EyasError as reason:
             return reason
         except pl.exceptions.PolarsError as reason:

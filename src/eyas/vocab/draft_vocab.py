@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from eyas.errors import ArtifactError, ConfigError
 from eyas.metrics import share
 from eyas.target.spec import TargetProfile
+from eyas.tokenkinds import PROMPT
 
 COUNTS = pl.Schema({"dataset": pl.String, "token": pl.Int32, "count": pl.Int64})
 """Columns of token counts."""
@@ -51,11 +52,11 @@ class DraftVocab:
 def supervised_counts(sequences: pl.DataFrame) -> pl.DataFrame:
     """How often each token is supervised, by dataset: columns dataset, token, count, in a fixed order.
 
-    `sequences` needs the columns dataset, token_ids and loss_mask of schema.Sequences.
+    `sequences` needs the columns dataset, token_ids and kinds of schema.Sequences.
     """
     tables = [pl.DataFrame(schema=COUNTS)]
     for (dataset,), part in sequences.partition_by("dataset", as_dict=True).items():
-        supervised = part["token_ids"].explode().filter(part["loss_mask"].explode())
+        supervised = part["token_ids"].explode().filter(part["kinds"].explode() != PROMPT)
         counted = supervised.alias("token").value_counts(name="count")
         tables.append(
             counted.select(pl.lit(dataset).alias("dataset"), "token", pl.col("count").cast(pl.Int64))
