@@ -16,6 +16,7 @@ from eyas.hashing import Guard
 from eyas.metrics import write_report
 from eyas.process import run_stage
 from eyas.shards import HiddenStore
+from eyas.source import table_digest
 from eyas.speculation import SpeculationParams
 from eyas.target.model import TargetHead
 from eyas.target.spec import TargetProfile
@@ -30,12 +31,13 @@ def main() -> None:
     profile = TargetProfile.read(paths.TARGET_PROFILE)
     store = HiddenStore(paths.hidden("eval"))
     store.check_target(profile)
-    store.verify()
+    table = pl.read_parquet(paths.sequences("eval"))
+    store.check_source(table_digest(table))
     drafter, vocab = load_drafter(paths.DRAFTER)
     load_exported_weights(drafter, paths.export("vllm"))
     embedding = TargetHead.read(paths.TARGET, profile, "float32").embedding
     replayed = replay(drafter, vocab, store, embedding, speculation.draft_tokens)
-    replayed = with_datasets(replayed, pl.read_parquet(paths.sequences("eval")))
+    replayed = with_datasets(replayed, table)
     report = acceptance_report(replayed, speculation.draft_tokens)
     guard.check()
     with atomic_directory(paths.REPORTS / "acceptance") as plots:

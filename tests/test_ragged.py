@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,3 +37,9 @@ def test_no_such_list(index: int) -> None:
 def test_offsets() -> None:
     assert offsets_of([2, 0, 3]).tolist() == [0, 2, 2, 5]
     assert offsets_of([]).tolist() == [0]
+
+
+def test_a_column_of_lists_with_empty_ones() -> None:
+    column = pl.Series([[1, 2], [], [3]], dtype=pl.List(pl.Int32))
+    assert [row.tolist() for row in Ragged.of_column(column, np.int32)] == [[1, 2], [], [3]]
+    assert len(Ragged.of_column(column.clear(), np.int32)) == 0

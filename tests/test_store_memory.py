@@ -61,7 +61,11 @@ def kept(directory: Path, dtype: str) -> Path:
 
 def run(directory: Path, mapped_bytes: int) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", PROGRAM, str(directory), str(mapped_bytes), str(LIMIT_BYTES)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    at_once = {
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_MMAP_THRESHOLD_": "65536",
+    }  # what is freed goes back to the system
+    environment = {**os.environ, **at_once, "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 Array = npt.NDArray[Any]
 
@@ -27,6 +28,14 @@ class Ragged:
         arrays = [np.asarray(row, dtype=dtype) for row in rows]
         values = np.concatenate(arrays) if arrays else np.empty(0, dtype)
         return cls(values, offsets_of([len(array) for array in arrays]))
+
+    @classmethod
+    def of_column(cls, column: pl.Series, dtype: npt.DTypeLike) -> Ragged:
+        """The lists of a Polars column, none of them null."""
+        lengths = column.list.len().to_numpy()
+        filled = column.filter(column.list.len() > 0)  # an empty list would explode to a null
+        values = filled.explode().to_numpy() if len(filled) else np.empty(0)
+        return cls(np.asarray(values, dtype=dtype), offsets_of(lengths))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -12,7 +12,6 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +65,7 @@ def write_shard(
     sha256 = hashlib.sha256()
     with atomic_file(path) as temporary:
         with temporary.open("wb") as file:
-            for chunk in chain([_header(meta, part, stored[0])], _chunks(_file_order(meta), stored)):
+            for chunk in _chunks(meta, part, stored):
                 sha256.update(chunk)
                 file.write(chunk)
         temporary.chmod(0o644)
@@ -102,9 +101,10 @@ def _header(meta: StoreMeta, part: ShardPart, first: StoredStates) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _chunks(names: Sequence[str], stored: Sequence[StoredStates]) -> Iterator[memoryview]:
-    """The bytes of all tensors, without copying contiguous ones."""
-    for name in names:
+def _chunks(meta: StoreMeta, part: ShardPart, stored: Sequence[StoredStates]) -> Iterator[bytes | memoryview]:
+    """The bytes of a file, without copying contiguous tensors."""
+    yield _header(meta, part, stored[0])
+    for name in _file_order(meta):
         for states in stored:
             yield _bytes(states.tensors[name])
 
@@ -113,7 +113,8 @@ def _bytes(tensor: Tensor) -> memoryview:
     """A contiguous tensor's own bytes."""
     import torch
 
-    return memoryview(tensor.detach().contiguous().flatten().view(torch.uint8).numpy())
+    content: memoryview = tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data
+    return content
 
 
 def _check_alike(path: Path, meta: StoreMeta, stored: Sequence[StoredStates]) -> None:

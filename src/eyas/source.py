@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from eyas.ragged import Ragged
 
@@ -39,3 +40,13 @@ def source_digest(
         digest.update(len(column).to_bytes(8, "little"))
         digest.update(np.ascontiguousarray(column).data)
     return digest.hexdigest()
+
+
+def table_digest(table: pl.DataFrame) -> str:
+    """source_digest of a sequences table: its columns sequence_id, token_ids, kinds and weight."""
+    return source_digest(
+        table["sequence_id"].to_list(),
+        Ragged.of_column(table["token_ids"], np.int32),
+        Ragged.of_column(table["kinds"], np.uint8),
+        table["weight"].cast(pl.Float32).to_numpy(),
+    )

@@ -98,7 +98,7 @@ def decode(encoded: Encoded) -> Tensor:
     if encoded.scales is None:
         return encoded.codes
     codes = encoded.codes.unflatten(-1, (encoded.scales.shape[-1], -1)).float()  # [..., B, K]
-    blocks = codes @ _rotation(codes.shape[-1], codes.device)
+    blocks: Tensor = codes @ _rotation(codes.shape[-1], codes.device)
     return blocks.mul_(encoded.scales.float().unsqueeze(-1)).flatten(-2)
 
 
@@ -107,7 +107,8 @@ def _rotation(block: int, device: torch.device) -> Tensor:
     """The normalised Hadamard matrix [K, K]: symmetric and orthogonal."""
     import torch
 
-    matrix = torch.ones(1, 1)
+    matrix: Tensor = torch.ones(1, 1)
     while len(matrix) < block:
         matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
-    return (matrix / block**0.5).to(device)
+    normalised: Tensor = matrix / block**0.5
+    return normalised.to(device)

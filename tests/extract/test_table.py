@@ -10,6 +10,7 @@ import pytest
 
 from eyas.errors import ArtifactError, InputError
 from eyas.extract.table import Sequences
+from eyas.source import table_digest
 from tests.extract.greedy import write_table
 
 
@@ -33,7 +34,9 @@ def test_counts_by_hand(tmp_path: Path) -> None:
     assert read.checked_counts.tolist() == [3, 0, 2]
     assert read.per_dataset() == {"x": 2, "y": 1}
     assert read.per_dataset(read.lengths) == {"x": 6, "y": 4}
-    assert read.source_digest == sequences.source_digest
+    assert (
+        read.source_digest == sequences.source_digest == table_digest(pl.read_parquet(tmp_path / "s.parquet"))
+    )
 
 
 TWO: dict[str, Any] = {

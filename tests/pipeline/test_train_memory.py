@@ -60,7 +60,11 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(target: Path, scratch: Path, mapped_bytes: int) -> subprocess.CompletedProcess[str]:
     (scratch / "life.py").write_text(PROGRAM)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+    at_once = {
+        "MALLOC_ARENA_MAX": "1",
+        "MALLOC_MMAP_THRESHOLD_": "65536",
+    }  # what is freed goes back to the system
+    environment = {**os.environ, **at_once, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
     command = [sys.executable, str(scratch / "life.py"), str(target), str(scratch), str(mapped_bytes)]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, env=environment, cwd=scratch, timeout=100

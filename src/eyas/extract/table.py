@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from eyas.errors import ArtifactError, InputError
-from eyas.ragged import Ragged, offsets_of
+from eyas.ragged import Ragged
 from eyas.source import source_digest
 from eyas.tokenkinds import NAMES, PROMPT
 
@@ -69,12 +68,11 @@ class Sequences:
                 f"the sequences can't be read: {error}", where=str(path), hint="dvc repro reassemble"
             ) from error
         _check(table, vocab_size, path)
-        offsets = offsets_of(table["token_ids"].list.len().to_numpy())
         return cls(
             sequence_ids=table["sequence_id"].to_list(),
             datasets=table["dataset"].cast(pl.Categorical).to_list(),
-            tokens=Ragged(_flat(table["token_ids"], np.int32), offsets),
-            kinds=Ragged(_flat(table["kinds"], np.uint8), offsets),
+            tokens=Ragged.of_column(table["token_ids"], np.int32),
+            kinds=Ragged.of_column(table["kinds"], np.uint8),
             weights=table["weight"].cast(pl.Float32).to_numpy(),
         )
 
@@ -131,8 +129,3 @@ def _check(table: pl.DataFrame, vocab_size: int, path: Path) -> None:
             where=f"{path}: {wrong['sequence_id'][0]}",
             hint="the sequences and models/target do not belong together: dvc repro reassemble",
         )
-
-
-def _flat(column: pl.Series, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The values of all lists, none of which is empty, one after another."""
-    return np.asarray(column.explode().to_numpy(), dtype=dtype) if len(column) else np.empty(0, dtype)
