@@ -144,14 +144,14 @@ def test_a_server_that_comes_back_is_judged_again(server: ScriptedServer) -> Non
         place = next(numbers)
         if place == 151:
             server.pages["/health"] = (500, {})
+            timer.start()
             return Scripted(reset=True)
         if place < 151:
             return answer(prompt, number)
         return Scripted(completion(prompt, prompt_token_ids=[5, 6, 1, 520, 199]))
 
-    server.script = script
     timer = Timer(0.5, lambda: server.pages.update({"/health": (200, {})}))
-    timer.start()
+    server.script = script
     with pytest.raises(GateError, match="the server's prompt ends with"):
         generate(server={"concurrency": 1, "max_attempts": 3})
     timer.join()

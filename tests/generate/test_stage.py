@@ -111,7 +111,7 @@ def test_params_edited_while_it_runs_stop_it_before_it_publishes(
     params.write_text(params.read_text().replace("temperature: 0.0", "temperature: 0.5"))
     _, stderr = stage.communicate(timeout=60)
     assert stage.returncode == 1
-    assert b"section `generate` changed" in stderr
+    assert b"`generate` changed while the stage ran" in stderr
     assert not paths.responses("a").exists()
     assert len(recorded()) == 60
 

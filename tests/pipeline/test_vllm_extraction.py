@@ -122,10 +122,11 @@ def kill_the_engine_behind_the_first_shard() -> None:
             process.kill()
 
 
-def shards() -> dict[str, int]:
-    """Finished shards in the journal, and when they were written."""
-    found = Path("data/.journal/extract").rglob("shard-*.safetensors")
-    return {str(path): path.stat().st_mtime_ns for path in found if path.with_suffix(".json").exists()}
+def shards(folder: Path) -> dict[str, int]:
+    """When each finished shard of a journal or of the stores was written; by split and name."""
+    found = list(folder.rglob("shard-*.safetensors"))
+    done = [path for path in found if path.with_suffix(".json").exists() or folder == paths.HIDDEN]
+    return {f"{path.parent.name}/{path.name}": path.stat().st_mtime_ns for path in done}
 
 
 def test_a_killed_server_is_told_and_the_next_run_completes_the_states_of_transformers(project: Held) -> None:
@@ -141,13 +142,13 @@ def test_a_killed_server_is_told_and_the_next_run_completes_the_states_of_transf
     assert living() == []
     assert not list(Path("data").rglob("states-*"))
     assert not list(paths.HIDDEN.rglob("*.*"))
-    before = shards()
+    before = shards(paths.journal("extract"))
     assert 0 < len(before) < 4
 
     extract.main()
     assert living() == []
     assert not list(Path("data").rglob("states-*"))
-    assert before.items() <= shards().items()  # not computed again
+    assert before.items() <= shards(paths.HIDDEN).items()  # not computed again
     report = json.loads((paths.REPORTS / "extraction.json").read_text())
     for split in paths.SPLITS:
         for dataset in report[split]["datasets"].values():
