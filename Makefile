@@ -30,7 +30,7 @@ stress: $(VENV)/.ready $(VLLM_VENV)/.ready-$(DEVICE)
 	python -m pytest -m stress tests
 
 unit: $(VENV)/.ready
-	OMP_NUM_THREADS=1 python -m pytest -n auto -m "not pipeline and not stress" tests
+	OMP_NUM_THREADS=1 python -m pytest -n auto --maxprocesses 8 -m "not pipeline and not stress" tests
 
 check: $(VENV)/.ready
 	ruff check .
