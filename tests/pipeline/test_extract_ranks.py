@@ -154,6 +154,7 @@ def test_the_stage_starts_its_own_processes_and_a_dead_one_loses_its_shard_only(
     assert store_bytes(two) == store_bytes(alone)
 
 
+@pytest.mark.stress
 def test_an_error_of_one_process_ends_both_and_is_said_once(two: Path) -> None:
     with started(two, LIFE, EYAS_TEST_FAIL_RANK="1", EYAS_TEST_DELAY_S="0.1") as process:
         output, _ = process.communicate(timeout=120)
@@ -165,6 +166,7 @@ def test_an_error_of_one_process_ends_both_and_is_said_once(two: Path) -> None:
     assert not (two / "data/hidden").exists()
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize(
     ("signum", "whole_group", "code"),
     [

@@ -64,6 +64,7 @@ def test_two_processes_that_lightning_starts(alone: Scratch, tmp_path: Path) -> 
     assert_alike(alone, scratch)
 
 
+@pytest.mark.stress
 def test_two_processes_of_torchrun(alone: Scratch, tmp_path: Path) -> None:
     scratch = alone.copy(tmp_path / "two")
     scratch.write_params(SMOOTH, TWO)
@@ -72,6 +73,7 @@ def test_two_processes_of_torchrun(alone: Scratch, tmp_path: Path) -> None:
     assert_alike(alone, scratch)
 
 
+@pytest.mark.stress
 def test_an_error_of_all_processes_is_said(alone: Scratch, tmp_path: Path) -> None:
     scratch = alone.copy(tmp_path / "two")
     scratch.write_params(dataclasses.replace(SMOOTH, lr=1e30, clip_norm=1e30), TWO)
