@@ -11,12 +11,14 @@ from eyas.export.plain import write_plain
 from eyas.files import atomic_directory
 from eyas.hashing import Guard
 from eyas.process import run_stage
+from eyas.published import forget_published
 from eyas.target.spec import TargetProfile
 
 logger = logging.getLogger("eyas.export")
 
 
 def main() -> None:
+    forget_published("train")
     params = load_section("export", ExportParams)
     guard = Guard.start("export")
     profile = TargetProfile.read(paths.TARGET_PROFILE)

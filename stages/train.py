@@ -53,7 +53,7 @@ def main() -> None:
     write_validations(REPORTS / "validations.tsv", result.record)
     write_report(REPORTS / "speed.json", result.speed)
     write_report(REPORTS / "summary.json", result.summary)
-    result.journal.remove()
+    result.journal.finish()
     print(f"val acceptance length {result.summary['acceptance_length']:.3f}, saved {paths.DRAFTER}")
 
 

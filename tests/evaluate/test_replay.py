@@ -149,6 +149,13 @@ def test_batches_hold_every_sequence_once_within_the_limit(monkeypatch: pytest.M
     assert [2] in found  # too long for any company
 
 
+def test_short_answers_fill_a_batch_by_tokens_and_anchors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_module, "TOKENS_PER_BATCH", 100)
+    assert [len(batch) for batch in batches([10] * 25, [1] * 25)] == [10, 10, 5]
+    monkeypatch.setattr(replay_module, "ANCHORS_PER_BATCH", 16)
+    assert [len(batch) for batch in batches([10] * 5, [8] * 5)] == [2, 2, 1]
+
+
 def test_batch_size_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drafter, vocab = make_drafter(), make_vocab()
     write_plain(tmp_path, drafter, vocab, PROFILE, "float32")

@@ -129,6 +129,19 @@ def test_other_architectures_are_packed(config: str, options: dict[str, Any]) ->
         pytest.param("Gemma2Config", {}, "softcap", id="soft caps"),
         pytest.param("GptOssConfig", {"num_local_experts": 4}, "s_aux", id="sinks"),
         pytest.param(
+            "Qwen2MoeConfig",
+            {
+                "num_experts": 4,
+                "moe_intermediate_size": 16,
+                "shared_expert_intermediate_size": 16,
+                "use_sliding_window": True,
+                "sliding_window": 40,
+                "max_window_layers": 2,
+            },
+            "a window that it keeps in its mask",
+            id="a window longer than the probe, in the mask alone",
+        ),
+        pytest.param(
             "Qwen3NextConfig",
             {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
             "let its attention be replaced",
@@ -145,7 +158,7 @@ def test_other_architectures_are_packed(config: str, options: dict[str, Any]) ->
 def test_what_cannot_be_packed_is_padded(config: str, options: dict[str, Any], reason: str) -> None:
     backend = TransformersBackend(small(config, **options), LAYERS)
     assert reason in (backend.unpackable or "")
-    check(backend, SEQUENCES)
+    check(backend, [*SEQUENCES, *drawn(3, 90, 60)])
 
 
 def test_attention_that_differs_on_the_probe_is_not_used(

@@ -10,7 +10,7 @@ import torch
 from eyas.errors import GateError
 from eyas.extract import budget
 from eyas.extract.budget import Cache, Need, Sizes, can_link, check_disk, dvc_cache, needs, shares_bytes
-from eyas.extract.memory import is_out_of_memory, told_when_out_of_memory
+from eyas.extract.memory import is_out_of_memory, told_when_out_of_memory, told_when_too_large
 
 GB = 10**9
 SIZES = Sizes(all=10 * GB, missing=4 * GB)
@@ -186,6 +186,15 @@ def test_a_sequence_that_is_too_long() -> None:
         raise MemoryError
     assert "lower reassemble.max_length below 300" in str(caught.value.hint)
     assert caught.value.what.endswith(": MemoryError")
+
+
+def test_a_target_that_does_not_fit() -> None:
+    with (
+        pytest.raises(GateError, match="the target does not fit on cuda:0") as caught,
+        told_when_too_large("cuda:0"),
+    ):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    assert "device_map" in str(caught.value.hint)
 
 
 def test_other_errors_pass() -> None:

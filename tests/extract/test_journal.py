@@ -20,6 +20,7 @@ from eyas.published import forget_published
 from eyas.sampling import GREEDY, Sampling
 from eyas.target.spec import TargetProfile
 from tests.extract.stored import meta
+from tests.serving.example import server_params
 from tests.tiny_target import profile_of, write_target
 
 
@@ -35,6 +36,16 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> TargetProfile:
 
 
 SAMPLED = Sampling("vllm", 0.7, 1.0, 0)
+
+
+def test_a_servers_arguments_may_decide_kernels(profile: TargetProfile) -> None:
+    def folder(backend: str, *arguments: str) -> ExtractJournal:
+        server = server_params(extra_args=list(arguments))
+        params = ExtractParams(backend=backend)
+        return ExtractJournal.of(fingerprint(profile, params, GREEDY, meta(), {"train": "x"}, server))
+
+    assert folder("vllm", "--quantization", "fp8") != folder("vllm")
+    assert folder("transformers", "--quantization", "fp8") == folder("transformers")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ def test_default_params_are_valid() -> None:
         ({"batch_tokens": 0}, "batch_tokens: 0"),
         ({"shard_bytes": 10}, "shard_bytes: 10"),
         ({"min_agreement": 1.1}, r"min_agreement: 1\.1"),
-        ({"max_sampling_z": 0.0}, r"max_sampling_z: 0\.0"),
+        ({"max_sampling_z": -1.0}, r"max_sampling_z: -1\.0"),
+        ({"max_sampling_z": float("inf")}, "max_sampling_z: inf"),
         ({"max_sampling_z": float("nan")}, "max_sampling_z: nan"),
     ],
 )

@@ -175,6 +175,15 @@ def test_wrong_states_stop(extracted: tuple[Path, Sequences], tmp_path: Path, sp
     assert not (tmp_path / "store" / "manifest.json").exists()
 
 
+def test_logits_that_are_not_finite_stop(extracted: tuple[Path, Sequences], tmp_path: Path) -> None:
+    """No comparison with NaN is true, so they would pass for near-ties."""
+    folder, sequences = extracted
+    extractor = make_extractor(folder)
+    broken = replace(extractor.head, lm_head=torch.full_like(extractor.head.lm_head, torch.nan))
+    with pytest.raises(GateError, match="logits are not finite"):
+        replace(extractor, head=broken).extract("train", sequences, tmp_path / "store")
+
+
 def test_sequences_without_an_answer(extracted: tuple[Path, Sequences], tmp_path: Path) -> None:
     sequences = Sequences.of(["p"], ["x"], [[5, 6, 7]], [[0] * 3])
     result = make_extractor(extracted[0]).extract("a", sequences, tmp_path)

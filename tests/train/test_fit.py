@@ -11,7 +11,7 @@ import torch
 
 from eyas.compute import ComputeParams
 from eyas.drafter.chains import draft_chain_hits
-from eyas.errors import GateError
+from eyas.errors import ConfigError, GateError
 from eyas.train.acceptance import AcceptanceSums
 from eyas.train.curves import METRICS
 from eyas.train.fit import FitInputs, FitResult
@@ -175,6 +175,23 @@ def test_early_stopping(inputs: FitInputs, tmp_path: Path) -> None:
     result = train(inputs, params, tmp_path)
     assert result.summary["stopped_early"]
     assert result.summary["epochs"] == 3  # the first is the best, and two are no better
+
+
+def test_stopping_before_the_first_row_of_the_curves(
+    inputs: FitInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long run writes a row every so many steps; those since the last one are not lost."""
+    monkeypatch.setattr("eyas.train.loop.ROWS", 1)
+    result = train(inputs, dataclasses.replace(OVERFIT, epochs=40, lr=1e-9, early_stopping=2), tmp_path)
+    rows = (result.journal.live / METRICS / "train" / "loss.tsv").read_text().splitlines()
+    assert len(rows) == 2
+    assert rows[1].startswith(f"{result.record.step}\t")
+
+
+def test_its_own_output_is_no_drafter_to_start_from(inputs: FitInputs, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="own output") as error:
+        train(inputs, dataclasses.replace(OVERFIT, init_from="models/drafter"), tmp_path)
+    assert "copy" in str(error.value.hint)
 
 
 def test_a_drafter_that_does_not_learn_is_named(

@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from eyas.errors import ArtifactError, JournalInUse
+from eyas.published import forget_published, is_published
+from eyas.train import fit as fit_module
 from eyas.train.course import Course
 from eyas.train.curves import METRICS, rewind
 from eyas.train.data import DrafterData
@@ -129,10 +131,43 @@ def test_only_one_process_trains_the_same(inputs: FitInputs, tmp_path: Path) -> 
     result.journal.close()
 
 
-def test_a_published_journal_is_gone(inputs: FitInputs, tmp_path: Path) -> None:
-    result = train(inputs, dataclasses.replace(EVERYTHING, epochs=1), tmp_path)
-    result.journal.remove()
+def test_until_dvc_has_the_drafter_the_journal_keeps_it(
+    inputs: FitInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DVC deletes an output that it has not yet taken in before it runs the stage again."""
+    monkeypatch.setattr("eyas.published.paths.journal", lambda stage: tmp_path)
+    params = dataclasses.replace(EVERYTHING, epochs=1)
+    result = train(inputs, params, tmp_path)
+    result.journal.finish()
+    monkeypatch.setattr(RunLoop, "on_train_batch_end", None)  # nothing is trained again
+    again = train(inputs, params, tmp_path)
+    assert_same_bits(again, result)
+    assert not is_published(again.journal.directory), "open again"
+    again.journal.finish()
+    forget_published("train")
+    assert len(list(tmp_path.iterdir())) == 1
+    monkeypatch.setenv("DVC_STAGE", "export")
+    forget_published("train")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_other_code_does_not_go_on_with_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_module, "PACKAGE", tmp_path)
+    for name in (
+        "drafter/loss.py",
+        "train/view.py",
+        "shards.py",
+        "states.py",
+        "storage.py",
+        "target/model.py",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("a")
+    before = fit_module._code_digest()
+    (tmp_path / "train/view.py").write_text("b")
+    assert fit_module._code_digest() == before
+    (tmp_path / "drafter/loss.py").write_text("b")
+    assert fit_module._code_digest() != before
 
 
 def test_a_damaged_state_says_so(tmp_path: Path) -> None:

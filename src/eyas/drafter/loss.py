@@ -6,7 +6,7 @@ V target vocab, Vd draft vocab.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -96,7 +96,7 @@ def total_loss(scores: Sequence[StepScores], weight_sums: Tensor, objective: Obj
 
 
 def weight_sums(
-    sequences: Sequence[SequenceStates], steps: int, vocab: VocabMap, objective: Objective
+    sequences: Iterable[SequenceStates], steps: int, vocab: VocabMap, objective: Objective
 ) -> Tensor:
     """What the weights of all rows of these sequences sum to, per draft step, without running the drafter.
 

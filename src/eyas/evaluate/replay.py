@@ -25,7 +25,11 @@ from eyas.errors import ArtifactError
 from eyas.shards import HiddenStore, SequenceStates
 
 CELLS_PER_BATCH = 1_500_000
-"""Anchors x slots in one batch: times heads and 4 bytes, the memory of its attention scores."""
+"""Anchors x slots of the sequences in one batch."""
+TOKENS_PER_BATCH = 16_384
+"""Tokens in one batch: times aux layers, hidden size and 4 bytes, the memory of its aux states."""
+ANCHORS_PER_BATCH = 8_192
+"""Anchors in one batch: times draft vocabulary and 4 bytes, the memory of its logits."""
 
 ROUND_SCHEMA = {
     "sequence_id": pl.String,
@@ -127,12 +131,18 @@ def walk(hits: NDArray[np.bool_], kept: NDArray[np.bool_]) -> Rounds:
 
 
 def batches(lengths: Sequence[int], label_counts: Sequence[int]) -> Iterator[list[int]]:
-    """Places of sequences that are replayed together, similar lengths together, within CELLS_PER_BATCH."""
+    """Places of sequences that are replayed together, similar lengths together, within the limits above."""
     batch: list[int] = []
     anchors = slots = 0
     for place in sorted(range(len(lengths)), key=lambda place: (lengths[place], place)):
         anchors, slots = max(anchors, label_counts[place]), max(slots, lengths[place])
-        if batch and (len(batch) + 1) * anchors * slots > CELLS_PER_BATCH:
+        count = len(batch) + 1
+        too_large = (
+            count * anchors * slots > CELLS_PER_BATCH
+            or count * slots > TOKENS_PER_BATCH
+            or count * anchors > ANCHORS_PER_BATCH
+        )
+        if batch and too_large:
             yield batch
             batch, anchors, slots = [], label_counts[place], lengths[place]
         batch.append(place)

@@ -10,6 +10,7 @@ import torch
 
 from eyas.compute import ComputeParams
 from eyas.extract.backend import Backend, TransformersBackend
+from eyas.extract.memory import told_when_too_large
 from eyas.extract.params import ExtractParams
 from eyas.extract.vllm import VllmBackend
 from eyas.serving.params import ServerParams
@@ -69,5 +70,6 @@ def load_backend(
         device_map=compute.device_map,
     )
     if compute.device_map is None:
-        model = model.to(device)
+        with told_when_too_large(str(device)):
+            model = model.to(device)
     return TransformersBackend(model, profile.aux_layer_ids)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 import torch
 
 from eyas.compute import ComputeParams
+from eyas.errors import GateError
 from eyas.extract.agreement import Agreement
 from eyas.extract.backend import Backend, TransformersBackend
 from eyas.extract.backends import ServerSetting, load_backend
@@ -97,7 +99,7 @@ class Extractor:
         )
         home = backend.device if isinstance(backend, TransformersBackend) else device
         head = TargetHead.read(directory, profile, profile.dtype).to(home)
-        rules = Rules(sampling, profile.dtype, params.min_agreement, params.max_sampling_z)
+        rules = Rules(sampling, profile.dtype, params.min_agreement, params.max_sampling_z or inf)
         return cls(backend, head, meta, params, rules)
 
     def work(self, split: str, sequences: Sequences, folder: Path) -> Work:
@@ -171,6 +173,12 @@ class Extractor:
             for index, name, each, states, said in zip(
                 batch, names, columns, computed, predicted, strict=True
             ):
+                if not bool(torch.isfinite(said.logsumexp).all()):
+                    raise GateError(
+                        "the target's logits are not finite",
+                        where=name,
+                        hint="the head of models/target is damaged, or overflows in target.dtype",
+                    )
                 generated = each.generated
                 facts.agreement.add(
                     name, sequences.datasets[index], generated.before, generated.following, said

@@ -27,6 +27,7 @@ from eyas.files import write_json
 from eyas.hashing import digest, files_digest
 from eyas.published import PUBLISHED, is_published
 from eyas.sampling import Sampling
+from eyas.serving.params import ServerParams
 from eyas.shards import StoreMeta
 from eyas.target.spec import TargetProfile
 
@@ -64,6 +65,7 @@ def fingerprint(
     sampling: Sampling,
     meta: StoreMeta,
     sources: Mapping[str, str],
+    server: ServerParams | None = None,
 ) -> dict[str, Any]:
     """What shards belong to, in clear text.
 
@@ -73,15 +75,18 @@ def fingerprint(
         sampling: how the answers were sampled: the gate's counts depend on it.
         meta: of the stores.
         sources: digest of the sequences of each split.
+        server: section `server`; its extra_args may decide kernels, if a server runs the target.
     """
-    return {
+    served = params.backend == "vllm"
+    arguments = {"server": list(server.extra_args)} if served and server is not None else {}
+    return arguments | {
         "version": VERSION,
         "target": {"name": profile.name, "digest": profile.digest, "dtype": profile.dtype},
         "params": {key: value for key, value in asdict(params).items() if key in DECIDING_PARAMS},
         "sampling": asdict(sampling),
         "store": asdict(meta),
         "sequences": dict(sources),
-        "code": code_digest(served=params.backend == "vllm"),
+        "code": code_digest(served=served),
     }
 
 

@@ -35,6 +35,26 @@ def told_when_out_of_memory(sequence_ids: Sequence[str], lengths: Sequence[int])
         ) from error
 
 
+@contextmanager
+def told_when_too_large(device: str) -> Iterator[None]:
+    """Turn running out of memory with the target's weights alone into an error that says what to do.
+
+    Raises:
+        GateError: names the device.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise GateError(
+            f"the target does not fit on {device}",
+            where="models/target",
+            hint="compute.device_map: auto spreads it over several GPUs; extract.backend: vllm runs it as it is served; "
+            "a smaller target.dtype takes less",
+        ) from error
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory ran out, on a GPU or not."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (

@@ -116,6 +116,8 @@ def attend(
         InputError: the model asks for more than causal attention.
     """
     asked = sorted(name for name, value in others.items() if value is not None and name not in WITHOUT_EFFECT)
+    if sliding_window is None and _masks_more(module):
+        asked.append("a window that it keeps in its mask")
     if packing is None or attention_mask is not None or asked or not getattr(module, "is_causal", True):
         raise InputError(
             f"the attention of {type(module).__name__} is more than causal: {', '.join(asked) or 'masks'}"
@@ -132,6 +134,18 @@ def attend(
             found = _causal(block, keys[:, :, :end], values[:, :, :end], scaling, sliding_window)
             out[:, rows][:, start : start + size] = found.transpose(1, 2)
     return out, None
+
+
+def _masks_more(module: Any) -> bool:
+    """Whether a layer sees less than all tokens before it.
+
+    Some models (Qwen2-MoE, Phi-MoE) say so in the mask alone, which transformers does not make for our function.
+    """
+    config, layer = getattr(module, "config", None), getattr(module, "layer_idx", None)
+    kinds = getattr(config, "layer_types", None)
+    if kinds and layer is not None:
+        return str(kinds[layer]) != "full_attention"
+    return bool(getattr(config, "sliding_window", None)) and bool(getattr(config, "use_sliding_window", True))
 
 
 def _seen(states: Tensor, piece: Piece) -> Tensor:

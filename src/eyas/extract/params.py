@@ -29,7 +29,7 @@ class ExtractParams:
     """
     max_sampling_z: float = 6.0
     """Largest |z| of sampled answers: how far, in standard deviations, the mean surprise of a dataset's tokens may lie
-    from the target's own entropy. Greedy answers: not used."""
+    from the target's own entropy. 0.0: no check. Greedy answers: not used."""
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
@@ -42,5 +42,5 @@ class ExtractParams:
             raise ValueError(f"shard_bytes: {self.shard_bytes} is below {1 << 20}, 1 MiB")
         if not 0.0 <= self.min_agreement <= 1.0:
             raise ValueError(f"min_agreement: {self.min_agreement} is outside 0..1")
-        if not self.max_sampling_z > 0:
-            raise ValueError(f"max_sampling_z: {self.max_sampling_z} is not above 0")
+        if not 0 <= self.max_sampling_z < float("inf"):
+            raise ValueError(f"max_sampling_z: {self.max_sampling_z} is not a number from 0 on")

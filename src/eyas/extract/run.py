@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -76,7 +75,7 @@ class Extraction:
         )  # fmt: skip
         try:
             sources = {split: sequences.source_digest for split, sequences in splits.items()}
-            values = fingerprint(profile, params, sampling, extractor.meta, sources)
+            values = fingerprint(profile, params, sampling, extractor.meta, sources, server)
             journal = ExtractJournal.of(values)
             ranks.first("journal", lambda: journal.open(values))
             works = [
@@ -99,16 +98,15 @@ class Extraction:
             GateError: says what is needed, and what to lower.
         """
         self.ranks.first("disk", self._check_disk)
-        candidates = [
-            (int(work.sequences.lengths[index]), place, number)
-            for place, work in enumerate(self.works)
-            for number in self.missing[place]
-            for index in work.windows[number]
-        ]
         served = self.extractor.backend.name == "vllm"  # a server claims its memory when it starts
-        if served or not candidates:
+        if served or self.finished:
             return
-        _, place, number = max(candidates)
+        longest = [work.longest_of_windows for work in self.works]
+        _, place, number = max(
+            (int(longest[place][number]), place, number)
+            for place, numbers in enumerate(self.missing)
+            for number in numbers
+        )
         work = self.works[place]
         for batch in work.heaviest(self.extractor.batches(work, number)):
             self.extractor.compute_batch(work, batch, Facts.none(work.agreement.fresh(), work.layers))
@@ -161,7 +159,7 @@ class Extraction:
                 report[work.split] = work.publish(directory).report()
             guard.check()
         write_report(paths.EXTRACTION_REPORT, report | {"fixture": self.journal.kept_fixture()})
-        self.journal.finish(keep=linked and "DVC_STAGE" in os.environ)
+        self.journal.finish(keep=linked)
 
     def _check_disk(self) -> None:
         """Old journals make room where it is needed, the oldest first."""

@@ -84,7 +84,7 @@ class Sequences:
         ids: list[int] = self.tokens[index].tolist()
         return ids
 
-    @property
+    @cached_property
     def lengths(self) -> Counts:
         """[N] tokens per sequence."""
         return self.tokens.lengths

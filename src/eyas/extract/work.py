@@ -51,6 +51,12 @@ class Work:
         """Aux layers."""
         return len(self.parts.meta.aux_layer_ids)
 
+    @property
+    def longest_of_windows(self) -> list[int]:
+        """Tokens of the longest sequence of each shard."""
+        lengths = self.sequences.lengths
+        return [int(lengths[window.start : window.stop].max()) for window in self.windows]
+
     def heaviest(self, batches: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         """The batch with the longest sequence, and that with the most tokens if these are many more."""
         lengths = self.sequences.lengths

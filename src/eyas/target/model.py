@@ -64,8 +64,14 @@ def load_target(
             trust_remote_code=trust_remote_code,
             device_map=device_map,
         )
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"the target can't be loaded: {error}", where=str(directory)) from error
+    except torch.OutOfMemoryError:
+        raise
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        raise InputError(
+            f"the target can't be loaded: {error}",
+            where=str(directory),
+            hint="a quantised target needs the package of its format here too (compressed-tensors, ...), and often a GPU",
+        ) from error
     return model.eval().requires_grad_(False)
 
 

@@ -35,7 +35,7 @@ class AcceptanceSums:
         weights = torch.stack([score.weight_sum for score in scores])
         rows = [hits.long().cumprod(dim=1).sum(dim=0), hits.sum(dim=0), valid.sum(dim=0), overlap.sum(dim=0)]
         self.anchors += len(hits)
-        self.by_step += torch.stack([row.double().cpu() for row in (*rows, losses, weights)])
+        self.by_step += torch.stack([row.cpu().double() for row in (*rows, losses, weights)])
 
     @property
     def vector(self) -> Tensor:

@@ -194,7 +194,7 @@ class DrafterData(LightningDataModule):
         share = self._shares(step)[self.process]
         idle = len(share) == 0
         parts = passes(step[:1] if idle else share, sizes.tokens, self.pass_tokens)
-        sequences = [self.train[index] for index in share]
+        sequences = (self.train[index] for index in share)  # one at a time in memory
         sums = weight_sums(sequences, self.params.ttt_steps, self.vocab, self.params.objective)
         tokens, labels = int(sizes.tokens[step].sum()), int(sizes.labels[step].sum())
         yield Work(number, sums, iter(()), len(parts), idle, tokens, labels)

@@ -12,7 +12,7 @@ from lightning.pytorch import seed_everything
 from eyas.compute import ComputeParams
 from eyas.drafter.model import Drafter
 from eyas.drafter.vocab import VocabMap
-from eyas.hashing import digest, file_digest
+from eyas.hashing import digest, file_digest, files_digest
 from eyas.manifest import MANIFEST
 from eyas.shards import HiddenStore
 from eyas.target.model import TargetHead
@@ -29,6 +29,9 @@ from eyas.train.state import published_weights
 from eyas.train.trainer import make_trainer, run
 
 VERSION = 1
+PACKAGE = Path(__file__).parent.parent
+NEUTRAL = ("guards", "prefetch", "view")
+"""Modules of training that decide neither weights nor reports."""
 """Raise it when the same params and data train differently: saved states of the old code are then not gone on with."""
 
 
@@ -68,7 +71,15 @@ def identity(inputs: FitInputs, params: TrainParams) -> dict[str, Any]:
         "val": file_digest(inputs.val.directory / MANIFEST),
         "init_from": initial_digest(params),
         "params": asdict(params),
+        "code": _code_digest(),
     }
+
+
+def _code_digest() -> str:
+    """Digest of the modules that decide weights and reports: a run that was killed does not go on with other code."""
+    modules = [path for name in ("drafter", "train") for path in (PACKAGE / name).glob("*.py")]
+    modules += [PACKAGE / name for name in ("shards.py", "states.py", "storage.py", "target/model.py")]
+    return files_digest((path for path in modules if path.stem not in NEUTRAL), PACKAGE)
 
 
 def fit(inputs: FitInputs, params: TrainParams, compute: ComputeParams, journals: Path) -> FitResult | None:

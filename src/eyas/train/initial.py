@@ -8,11 +8,12 @@ from pathlib import Path
 
 import torch
 
+from eyas import paths
 from eyas.drafter.checkpoint import load_drafter
 from eyas.drafter.config import DrafterConfig
 from eyas.drafter.model import Drafter
 from eyas.drafter.vocab import VocabMap
-from eyas.errors import ArtifactError
+from eyas.errors import ArtifactError, ConfigError
 from eyas.hashing import files_digest
 from eyas.target.model import TargetHead
 from eyas.target.spec import TargetProfile
@@ -52,6 +53,7 @@ def first_drafter(profile: TargetProfile, vocab: VocabMap, head: TargetHead, par
     With `init_from` shapes, flags and weights are those of that drafter, whatever `params.drafter` says.
 
     Raises:
+        ConfigError: `init_from` is the folder that training writes.
         ArtifactError: the drafter of `init_from` can't be read, or is of another target, layers or draft vocabulary.
     """
     config = drafter_config(profile, vocab, params)
@@ -74,6 +76,11 @@ def initial_digest(params: TrainParams) -> str | None:
 
 
 def _trained_before(directory: Path, wanted: DrafterConfig, vocab: VocabMap) -> Drafter:
+    if directory.resolve().is_relative_to(paths.DRAFTER.resolve()):
+        raise ConfigError(
+            f"train.init_from: {directory} is this stage's own output, which DVC deletes before it runs",
+            hint="copy the drafter to another folder and name the copy",
+        )
     drafter, own_vocab = load_drafter(directory)
     for name in FROM_TARGET:
         ours, theirs = getattr(wanted, name), getattr(drafter.config, name)

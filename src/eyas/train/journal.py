@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from eyas import filelock
+from eyas.errors import JournalInUse
 from eyas.files import write_json
 from eyas.hashing import digest
+from eyas.published import PUBLISHED, is_published
 from eyas.train.record import Record, Validation
 from eyas.train.state import SavedState, Trained, read_state, write_state, write_tensors
 
@@ -47,11 +48,18 @@ class TrainJournal:
             JournalInUse: another process trains with the same params and data.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock = filelock.take(self.directory / "lock")
+        try:
+            self._lock = filelock.take(self.directory / "lock")
+        except JournalInUse:
+            raise
+        except OSError as error:  # a shared file system without locks
+            logger.warning("%s can't be locked (%s): start no second training", self.directory, error)
+        (self.directory / PUBLISHED).unlink(missing_ok=True)
         for left in self.directory.glob("*.tmp"):
             left.unlink()
         write_json(self.directory / "fingerprint.json", dict(self.identity))
-        if others := [path for path in self.directory.parent.glob(f"*/{STATE}") if path != self._state]:
+        states = self.directory.parent.glob(f"*/{STATE}")
+        if others := [path for path in states if path != self._state and not is_published(path.parent)]:
             logger.info(
                 "%d unfinished trainings with other params or data keep their state in %s; remove what is not wanted",
                 len(others), self.directory.parent,
@@ -91,10 +99,10 @@ class TrainJournal:
             os.close(self._lock)
             self._lock = None
 
-    def remove(self) -> None:
-        """Remove the folder: its result is published."""
+    def finish(self) -> None:
+        """Mark the folder: its result is published, and a later stage removes it when DVC has the result."""
+        write_json(self.directory / PUBLISHED, {})
         self.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
     @property
     def _state(self) -> Path:

@@ -112,6 +112,8 @@ class RunLoop(Callback):
                 self.journal.save_best(found, drafter.state_dict())
         if self.params.early_stopping is not None and record.waited >= self.params.early_stopping:
             record.stopped_early = trainer.should_stop = True
+            if record.window.steps:  # no later step writes them
+                self._window(record.step, _outcome(module).lr)
         self._warn_if_flat(stretch.ends_epoch and stretch.epoch == 0)
         self._save(trainer, module)
         if self.view is not None:
@@ -130,9 +132,13 @@ class RunLoop(Callback):
     def _row(self, outcome: StepOutcome) -> None:
         every = max(1, -(-self.course.steps // ROWS))
         if (outcome.number + 1) % every == 0 or outcome.number + 1 == self.course.steps:
-            values = {**self.record.window.means(), "lr": outcome.lr}
-            self.record.window = type(self.record.window)()
-            self._curve(outcome.number + 1, "train", values)
+            self._window(outcome.number + 1, outcome.lr)
+
+    def _window(self, step: int, lr: float) -> None:
+        """Write the means of the steps since the row before."""
+        values = {**self.record.window.means(), "lr": lr}
+        self.record.window = type(self.record.window)()
+        self._curve(step, "train", values)
 
     def _curve(self, step: int, group: str, values: dict[str, float]) -> None:
         if self.curves is not None:
@@ -156,7 +162,7 @@ class RunLoop(Callback):
         ):
             logger.warning(
                 "after an epoch the acceptance length is %.3f, untrained it was %.3f: the drafter does not learn; "
-                "look at the learning rate, the size of the draft vocabulary and reports/extract.json",
+                "look at the learning rate, the size of the draft vocabulary and reports/extraction.json",
                 best.acceptance_length,
                 untrained.acceptance_length,
             )

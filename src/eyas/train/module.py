@@ -125,7 +125,12 @@ class DrafterModule(LightningModule):
 
     def rehearse(self, batch: DraftBatch) -> None:
         """One forward and backward pass of a batch without consequence, beside as much memory as the optimisers will take."""
-        ballast = [torch.empty_like(weight) for weight in self.trained for _ in range(2)]
+        kept = {
+            weight for optimizer in self.raw_optimizers for weight in optimizer.state
+        }  # a run that goes on has them
+        ballast = [
+            torch.empty_like(weight) for weight in self.trained if weight not in kept for _ in range(2)
+        ]
         with self.trainer.precision_plugin.train_step_context():
             scores = self.scores(batch.to(self.device))
             loss = total_loss(scores, torch.ones(len(scores), device=self.device), self.params.objective)

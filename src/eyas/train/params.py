@@ -98,8 +98,8 @@ class TrainParams:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: {value} is below 1 (null turns it off)")
-        if self.seed < 0:
-            raise ValueError(f"seed: {self.seed} is below 0")
+        if not 0 <= self.seed < 1 << 32:
+            raise ValueError(f"seed: {self.seed} is outside 0..{(1 << 32) - 1}")
 
     def _check_ranges(self) -> None:
         for name in ("lr", "clip_norm"):
