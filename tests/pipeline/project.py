@@ -150,7 +150,10 @@ class Project:
 
     def restore(self) -> None:
         """Back to the last commit and its outputs."""
-        self.git("reset", "--quiet", "--hard")  # dvc stages dvc.lock, so the index is not the last commit
+        # Without the index every file is written: dvc stages dvc.lock, and git takes a file for unchanged if size and
+        # second of the last change are, as after two edits of a number.
+        (self.path / ".git/index").unlink()
+        self.git("reset", "--quiet", "--hard")
         self.dvc("checkout", "--quiet", "--force")
 
     def journal_entries(self) -> list[dict[str, Any]]:

@@ -68,7 +68,9 @@ def test_a_run_proves_the_drafter_in_the_engine(project: Project) -> None:
     assert answers["identical"] == answers["answers"] >= 6
     assert engine["overall"]["acceptance"]["length"] >= 1
     extraction = json.loads((project.path / "reports/extraction.json").read_text())
-    shares = [d["agreement"] for split in extraction.values() for d in split["datasets"].values()]
+    shares = [
+        d["agreement"] for split in ("train", "val", "eval") for d in extraction[split]["datasets"].values()
+    ]
     assert shares
     assert set(shares) == {1.0}
 
