@@ -36,21 +36,6 @@ LAYERS = [2, 4, 5]
 """Of the tiny target, whose N is 8."""
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_target(tmp_path_factory.mktemp("t") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def backend(tiny: Path) -> TransformersBackend:
-    return good_backend(tiny)
-
-
-@pytest.fixture(scope="module")
-def head(tiny: Path) -> TargetHead:
-    return TargetHead.read(tiny, profile_of(tiny), "float32")
-
-
 def check(
     good: TransformersBackend,
     head: TargetHead,

@@ -9,25 +9,10 @@ from eyas.extract.backend import TransformersBackend
 from eyas.extract.fixture import FixtureSequence, check_fixture
 from eyas.extract.reference import Reference
 from eyas.target.model import TargetHead
-from tests.extract.spoiled import good_backend, spoiled
+from tests.extract.spoiled import spoiled
 from tests.tiny_target import profile_of, write_target
 
 SEQUENCES = [FixtureSequence("s:a", list(range(20, 50))), FixtureSequence("s:b", [1, 50, 51])]
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_target(tmp_path_factory.mktemp("t") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def backend(tiny: Path) -> TransformersBackend:
-    return good_backend(tiny)
-
-
-@pytest.fixture(scope="module")
-def head(tiny: Path) -> TargetHead:
-    return TargetHead.read(tiny, profile_of(tiny), "float32")
 
 
 def test_another_backend_is_compared_with_the_target_in_main_memory(

@@ -18,8 +18,8 @@ import pytest
 from eyas import paths
 from tests.generate.asking import in_both_modes
 from tests.generate.example import write_prompts
-from tests.generate.lives import Nursery, nursery
 from tests.generate.scripted import Scripted, ScriptedServer, completion
+from tests.nursery import Nursery, nursery
 
 PROMPTS = [f"question {index}" for index in range(300)]
 CONCURRENCY = 4
@@ -27,7 +27,7 @@ CONCURRENCY = 4
 
 @pytest.fixture(scope="module")
 def lives() -> Iterator[Nursery]:
-    with nursery() as made:
+    with nursery("tests.generate.lives") as made:
         yield made
 
 
@@ -68,7 +68,7 @@ def test_case_H06_every_answer_that_arrived_survives_kill_9(
         completion(prompt), hold=release if next(posts) > answers else None
     )
     most = answers + CONCURRENCY
-    pid = lives.start(Path.cwd(), server.base_url, generate={"stream": stream})
+    pid = lives.start(Path.cwd(), base_url=server.base_url, generate={"stream": stream})
     wait_for_posts(server, most)
     os.kill(pid, signal.SIGKILL)
     assert lives.wait() == -signal.SIGKILL
@@ -76,7 +76,7 @@ def test_case_H06_every_answer_that_arrived_survives_kill_9(
     kept = {PROMPTS[int(entry["sample_id"][2:])] for entry in entries()}
     assert len(kept) == answers
     release.set()
-    lives.start(Path.cwd(), server.base_url, generate={"stream": stream})
+    lives.start(Path.cwd(), base_url=server.base_url, generate={"stream": stream})
     assert lives.wait() == 0
     assert published() == PROMPTS
     assert {prompt: server.posts[prompt] for prompt in kept} == dict.fromkeys(kept, 1)
@@ -91,7 +91,7 @@ def test_case_H06_variation_random_moments(server: ScriptedServer, lives: Nurser
     before: set[str] = set()
     for _ in range(5):
         asked = server.posts.copy()
-        pid = lives.start(Path.cwd(), server.base_url, generate={"stream": stream})
+        pid = lives.start(Path.cwd(), base_url=server.base_url, generate={"stream": stream})
         time.sleep(chance.uniform(0.02, 0.25))
         os.kill(pid, signal.SIGKILL)
         assert lives.wait() == -signal.SIGKILL
@@ -102,7 +102,7 @@ def test_case_H06_variation_random_moments(server: ScriptedServer, lives: Nurser
         assert 0 <= server.posts.total() - asked.total() - len(now - before) <= CONCURRENCY
         assert all(server.posts[prompt] == asked[prompt] for prompt in before)
         before = now
-    lives.start(Path.cwd(), server.base_url, generate={"stream": stream})
+    lives.start(Path.cwd(), base_url=server.base_url, generate={"stream": stream})
     assert lives.wait() == 0
     assert published() == PROMPTS
 
@@ -116,7 +116,7 @@ def test_a_stop_signal_abandons_what_is_in_flight_and_keeps_the_rest(
     server.script = lambda prompt, number: Scripted(
         completion(prompt), hold=release if next(posts) > 20 else None
     )
-    pid = lives.start(Path.cwd(), server.base_url, generate={"stream": stream})
+    pid = lives.start(Path.cwd(), base_url=server.base_url, generate={"stream": stream})
     wait_for_posts(server, 24)
     started = time.monotonic()
     os.kill(pid, signum)
@@ -128,7 +128,7 @@ def test_a_stop_signal_abandons_what_is_in_flight_and_keeps_the_rest(
         assert time.monotonic() < deadline
         time.sleep(0.01)
     release.set()
-    lives.start(Path.cwd(), server.base_url, generate={"stream": stream})
+    lives.start(Path.cwd(), base_url=server.base_url, generate={"stream": stream})
     assert lives.wait() == 0
     assert published() == PROMPTS
     assert server.posts.total() == len(PROMPTS) + CONCURRENCY

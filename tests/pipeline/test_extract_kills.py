@@ -14,8 +14,9 @@ import pytest
 
 from eyas.published import is_published
 from eyas.shards import HiddenStore
-from tests.extract.lives import computed, nursery
+from tests.extract.lives import computed
 from tests.extract.project import store_bytes, write_project
+from tests.nursery import nursery
 
 pytestmark = pytest.mark.pipeline
 
@@ -46,7 +47,7 @@ def test_kill_9_at_20_random_moments(tmp_path: Path, seed: int) -> None:
     splits = write_project(killed, {"train": 40, "val": 2, "eval": 6})
     shutil.copytree(killed, undisturbed)
     known: set[str] = set()
-    with nursery() as lives:
+    with nursery("tests.extract.lives") as lives:
         lives.start(undisturbed)
         assert lives.wait() == 0
         for _ in range(KILLS):

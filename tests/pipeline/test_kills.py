@@ -13,8 +13,8 @@ import pytest
 
 from eyas import paths
 from tests.generate.example import write_prompts
-from tests.generate.lives import nursery
 from tests.generate.scripted_process import ServerProcess, server_process
+from tests.nursery import nursery
 
 pytestmark = pytest.mark.pipeline
 
@@ -56,10 +56,10 @@ def test_case_H06_variation_kill_9_at_100_random_moments(
     known: set[str] = set()
     in_flight_at_kills = 0
     options = {"generate": {"stream": stream}, "server": SERVER}
-    with server_process("--delay-s", "0.05") as server, nursery() as lives:
+    with server_process("--delay-s", "0.05") as server, nursery("tests.generate.lives") as lives:
         for _ in range(KILLS):
             posts = server.seen().posts
-            pid = lives.start(tmp_path, server.base_url, **options)
+            pid = lives.start(tmp_path, base_url=server.base_url, **options)
             time.sleep(chance.uniform(0.02, 0.35))
             os.kill(pid, signal.SIGKILL)
             assert lives.wait() == -signal.SIGKILL, "it ended before it was killed: more prompts are needed"
@@ -71,7 +71,7 @@ def test_case_H06_variation_kill_9_at_100_random_moments(
             in_flight_at_kills += lost
             known = now
         posts = server.seen().posts
-        lives.start(tmp_path, server.base_url, **options)
+        lives.start(tmp_path, base_url=server.base_url, **options)
         assert lives.wait() == 0
         assert asked_again(server, known, posts) == []
         assert server.seen().posts.total() <= len(PROMPTS) + in_flight_at_kills

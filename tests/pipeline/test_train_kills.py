@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from eyas.published import is_published
+from tests.nursery import Nursery, nursery
 from tests.tiny_target import write_target
 from tests.train.example import PARAMS
-from tests.train.lives import Nursery, nursery
 from tests.train.scratch import Scratch
 
 pytestmark = pytest.mark.pipeline
@@ -51,7 +51,7 @@ def kill_behind(lives: Nursery, scratch: Scratch, step: int, delay_s: float) -> 
 def test_kill_9_at_random_moments(tmp_path: Path) -> None:
     undisturbed = Scratch.create(tmp_path / "undisturbed", write_target(tmp_path / "target"), EVERYTHING)
     killed = undisturbed.copy(tmp_path / "killed")
-    with nursery(tmp_path / "log") as lives:
+    with nursery("tests.train.lives", tmp_path / "log") as lives:
         lives.start(undisturbed.path)
         assert lives.wait() == 0, (tmp_path / "log").read_text()
         summary = undisturbed.read("reports/train/summary.json")
@@ -74,7 +74,7 @@ def test_kill_9_at_random_moments(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_stop_signal_ends_at_once_and_says_what_to_do(tmp_path: Path, signum: int, code: int) -> None:
     scratch = Scratch.create(tmp_path / "run", write_target(tmp_path / "target"), EVERYTHING)
-    with nursery(tmp_path / "log") as lives:
+    with nursery("tests.train.lives", tmp_path / "log") as lives:
         pid = lives.start(scratch.path)
         while scratch.saved_step() < 3:
             time.sleep(0.01)
