@@ -27,8 +27,8 @@ class DeclaredStage:
 
 
 def declared_stages() -> list[DeclaredStage]:
-    stages = [stage for stage in Repo(str(ROOT)).index.stages if isinstance(stage, PipelineStage)]
-    return [_declared(stage) for stage in stages]
+    with Repo(str(ROOT)) as repo:
+        return [_declared(stage) for stage in repo.index.stages if isinstance(stage, PipelineStage)]
 
 
 def _declared(stage: PipelineStage) -> DeclaredStage:

@@ -124,9 +124,10 @@ def test_no_hidden_imports() -> None:
 def test_no_persistent_outputs_and_only_reports_outside_the_cache() -> None:
     from dvc.repo import Repo
 
-    for stage in Repo(str(ROOT)).index.stages:
-        for out in stage.outs:
-            assert not out.persist, f"{out}: persist loses data (docs/architecture.md)"
-            assert out.use_cache or out.is_metric or out.is_plot, (
-                f"{out}: uncached outputs are for small reports only"
-            )
+    with Repo(str(ROOT)) as repo:
+        outs = [out for stage in repo.index.stages for out in stage.outs]
+    for out in outs:
+        assert not out.persist, f"{out}: persist loses data (docs/architecture.md)"
+        assert out.use_cache or out.is_metric or out.is_plot, (
+            f"{out}: uncached outputs are for small reports only"
+        )

@@ -25,6 +25,7 @@ class Curves:
         if step:
             rewind(directory, step)
         self._live = Live(str(directory), resume=bool(step), report=None, save_dvc_exp=False, dvcyaml=None)
+        self._release()
 
     def row(self, step: int, values: Mapping[str, float]) -> None:
         """Add a row to each named curve; `step` is the number of optimiser steps done."""
@@ -35,6 +36,12 @@ class Curves:
     def close(self) -> None:
         """Finish; DVCLive then writes its own summary."""
         self._live.end()  # type: ignore[no-untyped-call]
+        self._release()
+
+    def _release(self) -> None:
+        """Close the repository's files that DVCLive opens for the revision and leaves open; it opens them again at need."""
+        if (repo := self._live._dvc_repo) is not None:  # noqa: SLF001 - DVCLive has no way to do it
+            repo.close()
 
 
 def rewind(directory: Path, step: int) -> None:
