@@ -101,6 +101,8 @@ def sections_read(script: Path) -> set[str]:
             argument = node.args[0]
             assert isinstance(argument, ast.Constant), f"{script}: load_section needs a literal section name"
             sections.add(str(argument.value))
+        if name == "read_sections":
+            sections |= {str(ast.literal_eval(argument)) for argument in node.args}
         if name == "load_keys":
             section, keys = ast.literal_eval(node.args[0]), ast.literal_eval(node.args[1])
             sections |= {f"{section}.{key}" for key in keys}

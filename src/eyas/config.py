@@ -127,6 +127,15 @@ def read_value(name: str, path: Path = paths.PARAMS) -> Any:
     return values if not key else values.get(key) if isinstance(values, dict) else None
 
 
+def read_sections(*names: str, path: Path = paths.PARAMS) -> dict[str, Any]:
+    """Several sections as plain values, unchecked, to be shown.
+
+    Raises:
+        ConfigError: as read_section.
+    """
+    return {name: read_section(name, path) for name in names}
+
+
 def _writable(node: DictConfig) -> DictConfig:
     """OmegaConf marks the nodes of frozen dataclasses read-only, and then refuses to merge into nested ones."""
     OmegaConf.set_readonly(node, False)

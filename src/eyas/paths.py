@@ -26,6 +26,11 @@ EXTRACTION_REPORT = REPORTS / "extraction.json"
 REASSEMBLY_REPORT = REPORTS / "reassembly.json"
 REASSEMBLY_PLOTS = REPORTS / "reassembly"
 
+PAGE = REPORTS / "report.html"
+"""The page of the run."""
+OVERVIEW = REPORTS / "overview"
+"""Tables for `dvc plots` that several stages have part in."""
+
 STATUS = "status.json"
 """In a journal folder: how far its run is."""
 
