@@ -21,10 +21,15 @@ DATASETS = list(TINY["datasets"])
 AFTER_GENERATE = [
     *(f"generate@{name}" for name in DATASETS),
     *(f"validate@{name}" for name in DATASETS),
-    "reassemble", "vocab", "extract", "train", "export", "evaluate", "engine",
+    "reassemble", "vocab", "extract", "train", "export", "evaluate", "engine", "report",
 ]  # fmt: skip
-FROM_TRAIN = ["train", "export", "evaluate", "engine"]
-TIMINGS = {"reports/speed.json", "reports/train/speed.json"}
+FROM_TRAIN = ["train", "export", "evaluate", "engine", "report"]
+TIMINGS = {
+    "reports/speed.json",
+    "reports/train/speed.json",
+    "reports/report.html",
+    "reports/overview/speedup.tsv",
+}
 
 
 @pytest.fixture(scope="module")
