@@ -37,7 +37,7 @@ def main() -> None:
     }
     train = total_counts(counts["train"])
     required = required_ids(profile, train)
-    vocab = build_draft_vocab(train, required, params.size, profile.vocab_size)
+    vocab = build_draft_vocab(train, required, params.draft_vocab_size, profile.vocab_size)
     check_maps(vocab.d2t, vocab.t2d, required)
     report = vocab_report(vocab, counts)
     guard.check()
@@ -49,7 +49,7 @@ def main() -> None:
     shown = ", ".join(
         f"{split} {value:.2%}" for split, value in report["coverage"].items() if value is not None
     )
-    logger.info("%d of %d target tokens kept; coverage: %s", params.size, profile.vocab_size, shown)
+    logger.info("%d of %d target tokens kept; coverage: %s", params.draft_vocab_size, profile.vocab_size, shown)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,14 @@ def test_values_and_nested_values_are_read(tmp_path: Path) -> None:
         pytest.param(
             "train: {rate: 1, count: 2, note: 'costs ${x}'}", "train.note", id="interpolation in text"
         ),
+        pytest.param(
+            "train: {rate: 1, count: 2, size: 3}", "`train.size`: no key may be", id="a key unseen by DVC"
+        ),
+        pytest.param(
+            "train: {rate: 1, count: 2, inner: {nfiles: 3}}",
+            "`train.inner.nfiles`: no key",
+            id="unseen, deeper",
+        ),
         pytest.param("train: 7", "`train` must be a mapping", id="no mapping"),
         pytest.param("export: {}", "section `train` is missing", id="missing section"),
         pytest.param(
@@ -114,7 +122,7 @@ def test_a_section_or_one_key_of_it(tmp_path: Path) -> None:
     assert read_value("train.gone", path) is None
     assert read_value("export.key", path) is None
     with pytest.raises(ConfigError, match="section `vocab` is missing"):
-        read_value("vocab.size", path)
+        read_value("vocab.draft_vocab_size", path)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +131,7 @@ def test_a_section_or_one_key_of_it(tmp_path: Path) -> None:
         ("{a: {source: web, role: train}}", "datasets.a"),
         ("{a: {source: jsonl, role: test, path: x}}", "`datasets.a.role`: 'test'"),
         ("{a: {source: jsonl, role: train}}", "needs `path`"),
-        ("{a: {source: reasoning_gym, role: train, tasks: [gcd]}}", "needs `tasks` and `size`"),
+        ("{a: {source: reasoning_gym, role: train, tasks: [gcd]}}", "needs `tasks` and `count`"),
         ("{a.b: {source: jsonl, role: train, path: x}}", "dataset name"),
         ("{a: {source: jsonl, role: eval, path: x}}", "no entry with role: train"),
         ("{a: {source: jsonl, role: train, path: x}}", "no entry with role: eval"),

@@ -10,9 +10,7 @@ from eyas.freshness import inputs_digest, read_inputs_digest
 from eyas.schema import RejectedPrompts, columns_of
 from eyas.tables import INPUTS, read_note, read_table, write_table
 
-PARAMS = (
-    "datasets: {a: {source: jsonl, role: train, path: a.jsonl}}\nprompts: {system: null}\nvocab: {size: 4}\n"
-)
+PARAMS = "datasets: {a: {source: jsonl, role: train, path: a.jsonl}}\nprompts: {system: null}\nvocab: {draft_vocab_size: 4}\n"
 
 
 @pytest.fixture

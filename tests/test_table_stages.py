@@ -35,7 +35,7 @@ validate:
   max_short_share: 0.0
   max_text_difference_share: 0.0
 reassemble: {val_share: 0.2, max_length: 50, keep_truncated: true}
-vocab: {size: 8}
+vocab: {draft_vocab_size: 8}
 """
 
 

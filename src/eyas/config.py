@@ -37,6 +37,12 @@ SECTIONS = (
 No stage depends on `server` and `compute`: nothing in them may change a result.
 """
 
+UNSEEN = ("size", "nfiles")
+"""Keys that DVC's run cache leaves out at any depth of a stage's params (dvc/stage/cache.py, `_get_cache_hash`): they are the
+names of its own counts for outputs."""
+
+RENAMED = {"size": "a dataset has `count`, the draft vocabulary `draft_vocab_size`"}
+
 Params = TypeVar("Params")
 
 
@@ -103,9 +109,29 @@ def read_section(section: str, path: Path = paths.PARAMS) -> Any:
         )
     if section not in params:
         raise ConfigError(f"section `{section}` is missing", where=str(path))
-    values = params[section]
-    if values is None:
+    if params[section] is None:
         return {}
+    values = _plain(params[section], section, path)
+    _check_names(values, section, path)
+    return values
+
+
+def _check_names(values: Any, name: str, path: Path) -> None:
+    """Refuse keys that DVC does not see: its run cache would hand out the outputs of another value."""
+    if not isinstance(values, dict):
+        return
+    for key, value in values.items():
+        if key in UNSEEN:
+            raise ConfigError(
+                f"`{name}.{key}`: no key may be called `{key}`: DVC leaves out keys of this name when it looks "
+                "for earlier runs, and would hand out the outputs of another value",
+                where=str(path),
+                hint=RENAMED.get(key, "rename it"),
+            )
+        _check_names(value, f"{name}.{key}", path)
+
+
+def _plain(values: Any, section: str, path: Path) -> Any:
     try:
         return OmegaConf.to_container(values, resolve=True) if OmegaConf.is_config(values) else values
     except OmegaConfBaseException as error:

@@ -15,7 +15,7 @@ ROLES = ("train", "eval")
 HISTORIES = ("regenerate", "keep")
 
 _EXAMPLES = {
-    "train": "tasks: {source: reasoning_gym, role: train, tasks: [basic_arithmetic], size: 500}",
+    "train": "tasks: {source: reasoning_gym, role: train, tasks: [basic_arithmetic], count: 500}",
     "eval": "mt_bench: {source: mt_bench, role: eval}",
 }
 """A whole entry of each role."""
@@ -31,7 +31,7 @@ class DatasetParams:
     """train: the drafter learns from it (a share goes to validation); eval: only ever measured on."""
     tasks: list[str] = field(default_factory=list)
     """reasoning_gym: task names."""
-    size: int | None = None
+    count: int | None = None
     """reasoning_gym: prompts per task; others: at most so many prompts, all if null."""
     seed: int = 0
     """reasoning_gym: seed of the tasks; other seeds give other prompts."""
@@ -56,10 +56,10 @@ class DatasetParams:
             raise ValueError(f"turns: {self.turns} is neither 1 nor 2")
         if self.turns == 2 and (self.source != "mt_bench" or self.history != "regenerate"):
             raise ValueError("turns: 2 is for a mt_bench dataset with `history: regenerate`")
-        if self.size is not None and self.size < 1:
-            raise ValueError(f"size: {self.size} is below 1")
-        if self.source == "reasoning_gym" and (not self.tasks or self.size is None):
-            raise ValueError("a reasoning_gym dataset needs `tasks` and `size` (prompts per task)")
+        if self.count is not None and self.count < 1:
+            raise ValueError(f"count: {self.count} is below 1")
+        if self.source == "reasoning_gym" and (not self.tasks or self.count is None):
+            raise ValueError("a reasoning_gym dataset needs `tasks` and `count` (prompts per task)")
         if self.source == "jsonl" and not self.path:
             raise ValueError("a jsonl dataset needs `path` (a file below sources/)")
 

@@ -85,6 +85,15 @@ def test_a_second_repro_does_nothing(project: Project) -> None:
     assert project.git("status", "--porcelain") == ""
 
 
+def test_more_prompts_are_more_prompts(project: Project) -> None:
+    """DVC's run cache knows the earlier prompts: it must not take them for those of another count."""
+    name = "heldout"
+    before = hashes(project)[f"data/prompts/{name}.parquet"]
+    project.edit(f"datasets.{name}.count", 3)
+    assert stages_run(project.dvc("repro", "--single-item", f"prompts@{name}")) == [f"prompts@{name}"]
+    assert hashes(project)[f"data/prompts/{name}.parquet"] != before
+
+
 def test_another_concurrency_reruns_nothing(project: Project) -> None:
     project.edit("server.concurrency", 3)
     assert stages_run(project.dvc("repro")) == []

@@ -12,8 +12,8 @@ from eyas.prompts import gym, gym_items
 from eyas.prompts.gym import read_reasoning_gym
 
 
-def dataset(*tasks: str, size: int = 3, seed: int = 5) -> DatasetParams:
-    return DatasetParams(source="reasoning_gym", role="train", tasks=list(tasks), size=size, seed=seed)
+def dataset(*tasks: str, count: int = 3, seed: int = 5) -> DatasetParams:
+    return DatasetParams(source="reasoning_gym", role="train", tasks=list(tasks), count=count, seed=seed)
 
 
 @pytest.fixture
@@ -27,16 +27,18 @@ def few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_repeats_are_skipped_and_numbers_are_places_in_the_sequence(few_questions: None) -> None:
-    items = gym_items.unique_items("few", size=3, seed=1)
+    items = gym_items.unique_items("few", count=3, seed=1)
     assert items == [{"index": 2 * place, "question": f"question {place}"} for place in range(3)]
 
 
 def test_a_small_task_gives_all_it_has(few_questions: None) -> None:
-    assert len(gym_items.unique_items("few", size=9, seed=1)) == 4
+    assert len(gym_items.unique_items("few", count=9, seed=1)) == 4
 
 
-def test_a_larger_size_only_adds_items(few_questions: None) -> None:
-    assert gym_items.unique_items("few", size=4, seed=1)[:2] == gym_items.unique_items("few", size=2, seed=1)
+def test_a_larger_count_only_adds_items(few_questions: None) -> None:
+    assert gym_items.unique_items("few", count=4, seed=1)[:2] == gym_items.unique_items(
+        "few", count=2, seed=1
+    )
 
 
 def test_seeds_are_far_apart() -> None:
@@ -48,7 +50,7 @@ def test_seeds_are_far_apart() -> None:
 
 
 def test_rows_of_the_real_package() -> None:
-    rows = read_reasoning_gym("d", dataset("gcd", "bf", size=2)).rows  # bf prints while it loads
+    rows = read_reasoning_gym("d", dataset("gcd", "bf", count=2)).rows  # bf prints while it loads
     assert [row.orig_id for row in rows] == ["gcd-0000", "gcd-0001", "bf-0000", "bf-0001"]
     assert [row.task for row in rows] == ["gcd", "gcd", "bf", "bf"]
     assert all("Greatest Common Divisor" in row.value for row in rows[:2])

@@ -74,9 +74,9 @@ def test_lines_end_at_newlines_only_and_a_byte_order_mark_is_no_text(write: Writ
     assert [row.value for row in read_jsonl("d", dataset()).rows] == ["a\u2028b\u0085c", "d"]
 
 
-def test_size_takes_the_first_rows(write: Write) -> None:
+def test_count_takes_the_first_rows(write: Write) -> None:
     write(*({"prompt": str(number)} for number in range(5)))
-    assert [row.value for row in read_jsonl("d", dataset(size=2)).rows] == ["0", "1"]
+    assert [row.value for row in read_jsonl("d", dataset(count=2)).rows] == ["0", "1"]
 
 
 @pytest.mark.parametrize("name", ["prompt", "question", "problem", "instruction", "input", "conversations"])

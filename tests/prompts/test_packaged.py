@@ -14,8 +14,8 @@ from eyas.prompts.params import PromptsParams
 from eyas.turns import questions
 
 
-def dataset(source: str, size: int | None = None, turns: int = 1) -> DatasetParams:
-    return DatasetParams(source=source, role="eval", size=size, turns=turns)
+def dataset(source: str, count: int | None = None, turns: int = 1) -> DatasetParams:
+    return DatasetParams(source=source, role="eval", count=count, turns=turns)
 
 
 def test_mt_bench_is_eighty_first_turns() -> None:
@@ -27,8 +27,8 @@ def test_mt_bench_is_eighty_first_turns() -> None:
 
 
 def test_both_turns_of_mt_bench_are_two_generated_turns() -> None:
-    rows = read_mt_bench("d", dataset("mt_bench", size=10, turns=2)).rows
-    for row, first in zip(rows, read_mt_bench("d", dataset("mt_bench", size=10)).rows, strict=True):
+    rows = read_mt_bench("d", dataset("mt_bench", count=10, turns=2)).rows
+    for row, first in zip(rows, read_mt_bench("d", dataset("mt_bench", count=10)).rows, strict=True):
         messages = normalise(row.value, PromptsParams())
         assert isinstance(messages, list)
         assert [message["role"] for message in messages] == ["user", "user"]
@@ -37,11 +37,11 @@ def test_both_turns_of_mt_bench_are_two_generated_turns() -> None:
     assert "Rewrite" in rows[0].value[2]["content"]
 
 
-@pytest.mark.parametrize("size", [8, 30, 40])
-def test_a_part_of_mt_bench_is_spread_over_its_categories(size: int) -> None:
-    rows = read_mt_bench("d", dataset("mt_bench", size)).rows
+@pytest.mark.parametrize("count", [8, 30, 40])
+def test_a_part_of_mt_bench_is_spread_over_its_categories(count: int) -> None:
+    rows = read_mt_bench("d", dataset("mt_bench", count)).rows
     counts = Counter(row.task for row in rows)
-    assert len(rows) == len({row.orig_id for row in rows}) == size
+    assert len(rows) == len({row.orig_id for row in rows}) == count
     assert len(counts) == 8
     assert max(counts.values()) - min(counts.values()) <= 1
 

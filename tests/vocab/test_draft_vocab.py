@@ -65,7 +65,7 @@ def test_the_whole_vocabulary_is_the_identity() -> None:
 
 @pytest.mark.parametrize("size", [2, 41], ids=["below-required", "above-vocabulary"])
 def test_an_impossible_size_names_its_key(size: int) -> None:
-    with pytest.raises(ConfigError, match=f"`vocab.size`: {size} is not between 3"):
+    with pytest.raises(ConfigError, match=f"`vocab.draft_vocab_size`: {size} is not between 3"):
         build_draft_vocab(total_counts(counts(a={9: 1})), [END, THINK, END_THINK], size, 40)
 
 
@@ -141,4 +141,4 @@ def test_report_has_coverage_by_split_and_dataset() -> None:
 
 def test_size_must_be_positive() -> None:
     with pytest.raises(ValueError, match="size: 0"):
-        VocabParams(size=0)
+        VocabParams(draft_vocab_size=0)

@@ -19,16 +19,16 @@ PIP_INSTALL = "pip install reasoning-gym"
 
 
 def read_reasoning_gym(name: str, dataset: DatasetParams) -> SourceRows:
-    """`dataset.size` different questions of each task, or all that a small task has.
+    """`dataset.count` different questions of each task, or all that a small task has.
 
-    The same tasks, size and seed always give the same questions under the same version of reasoning-gym.
+    The same tasks, count and seed always give the same questions under the same version of reasoning-gym.
 
     Raises:
         InputError: the package is not installed, a task does not exist, or a task fails.
     """
     if find_spec("reasoning_gym") is None:
         raise InputError("source `reasoning_gym` needs a package", where=f"datasets.{name}", hint=PIP_INSTALL)
-    made = _make({"tasks": dataset.tasks, "size": dataset.size, "seed": dataset.seed}, name)
+    made = _make({"tasks": dataset.tasks, "count": dataset.count, "seed": dataset.seed}, name)
     if "unknown" in made:
         raise _unknown_task(name, made["unknown"][0], made["known"])
     rows = [

