@@ -1,9 +1,10 @@
-"""Puts the run on one page, and the engine beside the simulation for `dvc plots`."""
+"""Puts the run on one page, the engine beside the simulation for `dvc plots`, and the numbers into the model cards."""
 
 from pathlib import Path
 
 from eyas import paths
 from eyas.config import read_sections
+from eyas.drafter.formats.card import completed
 from eyas.files import write_bytes
 from eyas.hashing import Guard
 from eyas.process import run_stage
@@ -20,6 +21,11 @@ def main() -> None:
     guard.check()
     write_tables(paths.OVERVIEW, contents)
     write_bytes(paths.PAGE, page.encode())
+    for card in sorted(paths.EXPORT.glob("*/README.md")):
+        text = completed(
+            card.read_text(), contents.reports.get("acceptance"), contents.reports.get("engine")
+        )
+        write_bytes(paths.CARDS / f"{card.parent.name}.md", text.encode())
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ REASSEMBLY_PLOTS = REPORTS / "reassembly"
 
 PAGE = REPORTS / "report.html"
 """The page of the run."""
+CARDS = REPORTS / "cards"
+"""Model cards of the exported folders, with the numbers that are known only after them."""
 OVERVIEW = REPORTS / "overview"
 """Tables for `dvc plots` that several stages have part in."""
 
