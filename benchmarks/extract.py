@@ -4,7 +4,7 @@ Reads the outputs of the default run (models/target, data/sequences/val.parquet)
 Extraction is the whole of it: forward passes with capture, the head's predictions, checks, labels, and shards on disk.
 The bare forward computes the same sequences and stores nothing, in the better of two ways to call the model itself:
 sequences of nearly equal length together, and each alone, without any padding; it profits from what extraction
-does for its process. The padded loop has a process of its own. Works alternate, so that the machine's mood hits all of
+does for its process, and is shown also with extraction's matrix products. The padded loop has a process of its own. Works alternate, so that the machine's mood hits all of
 them alike; a ratio is the median over the rounds.
 
     python benchmarks/extract.py
@@ -42,6 +42,7 @@ from eyas.extract.extractor import Extractor
 from eyas.extract.params import ExtractParams
 from eyas.extract.prefixes import pack
 from eyas.extract.table import Sequences
+from eyas.gemm import FastLinear
 from eyas.target.spec import TargetProfile
 from eyas.tokenkinds import PROMPT
 
@@ -126,6 +127,10 @@ class Bench:
     def decoder_singles(self) -> None:
         for tokens in self.ids:
             self.model.model(input_ids=torch.tensor([tokens]), use_cache=False)
+
+    def bare_singles_by_our_products(self) -> None:
+        with FastLinear():
+            self.bare_singles()
 
     def computed_tokens(self) -> int:
         """Tokens left when shared ones count once."""
@@ -295,6 +300,7 @@ def main() -> None:
         "bare forward, equal lengths": bench.bare_batches,
         "bare forward, one by one": bench.bare_singles,
         "bare forward without head, one by one": bench.decoder_singles,
+        "bare forward, extraction's products": bench.bare_singles_by_our_products,
     }
     bench.extract()  # warm-up
     loop = PaddedLoop(bench.ids, torch.get_num_threads())

@@ -4,9 +4,13 @@ A measurement is a whole training step without the optimiser, which is the same 
 Both see the same sequences; runs alternate, and the fastest of each counts: what else the machine does only adds.
 Tokens are those of the sequences, prompt included, padding not.
 
-    PYTHONPATH=. python benchmarks/train.py                   all tables
-    PYTHONPATH=. python benchmarks/train.py --only default    one of: default, share, length, steps, memory
-    PYTHONPATH=. python benchmarks/train.py --full-head       the reference uses the target's whole head, as EAGLE does
+    PYTHONPATH=src:. python benchmarks/train.py                        all tables
+    PYTHONPATH=src:. python benchmarks/train.py --only default share   some of: default, share, length, steps, memory, parts
+    PYTHONPATH=src:. python benchmarks/train.py --full-head            the reference uses the target's whole head, as EAGLE does
+    PYTHONPATH=src:. python benchmarks/train.py --torch-products       ours without eyas.gemm: what the algorithm alone is worth
+
+`growth` is a row's time per token and its memory over those of the table's first row. `parts` is what a whole step of ours
+spends where, optimisers included.
 """
 
 from __future__ import annotations
@@ -21,13 +25,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from benchmarks.train_reference import PlainDrafter, PlainTrainer, padded
 from torch import Tensor
 
-from eyas.drafter.batch import pack
+from eyas import gemm
+from eyas.drafter.batch import DraftBatch, pack
 from eyas.drafter.config import DrafterConfig
 from eyas.drafter.loss import DraftTargets, score_steps, total_loss
 from eyas.drafter.model import Drafter
@@ -35,6 +41,8 @@ from eyas.drafter.objective import Objective
 from eyas.drafter.vocab import VocabMap
 from eyas.shards import SequenceStates, label_positions
 from eyas.tokenkinds import ANSWER
+from eyas.train.optim import build_optimizers
+from eyas.train.params import TrainParams
 
 HIDDEN, VOCAB, DRAFT_VOCAB, AUX = 576, 49152, 4096, 3
 BATCH, STEPS, ROUNDS = 8, 3, 3
@@ -127,12 +135,15 @@ class Trainers:
 
     def ours(self, work: Work, steps: int) -> None:
         """One training step."""
-        batch = pack(work.sequences, steps)
+        self.loss(pack(work.sequences, steps)).backward()
+        self.drafter.zero_grad()
+
+    def loss(self, batch: DraftBatch) -> Tensor:
+        """Of ours, scalar."""
         rows = self.head[:DRAFT_VOCAB]
         targets = DraftTargets.of(batch.last, rows, batch.argmax, self.vocab, batch.logsumexp)
         scores = score_steps(self.drafter, batch, targets, self.embedding, Objective())
-        total_loss(scores, torch.stack([score.weight_sum for score in scores]), Objective()).backward()
-        self.drafter.zero_grad()
+        return total_loss(scores, torch.stack([score.weight_sum for score in scores]), Objective())
 
     def reference(self, work: Work, steps: int) -> None:
         """One training step."""
@@ -163,11 +174,18 @@ def _status_bytes(name: str) -> int:
 
 
 class Table:
-    """Prints measurements of both, alternating, and their ratio."""
+    """Prints measurements of both, alternating, their ratio, and how ours grows from the first row on."""
 
     def __init__(self, trainers: Trainers, rounds: int) -> None:
         self.trainers = trainers
         self.rounds = rounds
+        self.first: tuple[float, float] | None = None
+        """Of the table's first row: seconds per token and MiB of ours."""
+
+    def head(self, title: str) -> None:
+        """Begin a table."""
+        print(f"\n{title}")
+        self.first = None
 
     def row(self, name: str, works: Sequence[Work], steps: int) -> None:
         """Time all `works`, one training step each; the fastest round of each."""
@@ -183,9 +201,13 @@ class Table:
         cells = [
             f"{tokens / own:7.0f} tokens/s {peak:6.0f} MiB" for own, peak in zip(best, peaks, strict=True)
         ]
-        if len(runs) == 2:
-            cells.append(f"ratio {best[1] / best[0]:5.2f}")
-        print(f"{name:34s} {'   '.join(cells)}", flush=True)
+        ratio = f"ratio {best[1] / best[0]:5.2f}" if len(runs) == 2 else " " * 11
+        self.first = self.first or (best[0] / tokens, peaks[0])
+        growth = f"growth {best[0] / tokens / self.first[0]:5.2f} {peaks[0] / self.first[1]:5.2f}"
+        print(
+            f"{name:46s} {cells[0]}   {cells[1] if len(runs) == 2 else ' ' * 28}   {ratio}   {growth}",
+            flush=True,
+        )
 
 
 def default_works(count: int, prompt_share: float | None = None) -> list[Work]:
@@ -207,26 +229,26 @@ def describe(works: Sequence[Work]) -> str:
 
 def show_default(table: Table) -> None:
     works = default_works(4)
-    print(f"\ndefault run's lengths, batches of {BATCH}, {STEPS} draft steps: {describe(works)}")
+    table.head(f"default run's lengths, batches of {BATCH}, {STEPS} draft steps: {describe(works)}")
     table.row("default", works, STEPS)
 
 
 def show_share(table: Table) -> None:
-    print(f"\nby prompt share, default run's lengths, {STEPS} draft steps")
+    table.head(f"by prompt share, default run's lengths, {STEPS} draft steps")
     for share in (0.0, 0.5, 0.8):
         works = default_works(3, share)
         table.row(f"{share:.0%} asked: {describe(works)}", works, STEPS)
 
 
 def show_length(table: Table) -> None:
-    print(f"\nby length, 50 % prompt, {STEPS} draft steps, no padding, about 2048 tokens or one sequence")
+    table.head(f"by length, 50 % prompt, {STEPS} draft steps, no padding, about 2048 tokens or one sequence")
     for length in (256, 512, 1024, 2048, 4096, 8192):
         work = Work.of([Shape.of_share(length, 0.5)] * max(1, 2048 // length))
         table.row(f"{len(work.sequences)} x {length}", [work], STEPS)
 
 
 def show_steps(table: Table) -> None:
-    print("\nby draft steps, 50 % prompt, 4 x 256 tokens, no padding")
+    table.head("by draft steps, 50 % prompt, 4 x 256 tokens, no padding")
     work = Work.of([Shape.of_share(256, 0.5)] * 4)
     for steps in (1, 3, 7):
         table.row(f"{steps} steps", [work], steps)
@@ -246,25 +268,66 @@ def show_memory(table: Table) -> None:
     print(f"line: {slope * 1024:.0f} KiB a token + {start:.0f} MiB, R^2 {fit:.4f}")
 
 
+def show_parts(table: Table) -> None:
+    """CPU milliseconds of all threads that a whole step spends in its parts, as the default run takes it."""
+    trainers, works = table.trainers, default_works(4)
+    params = TrainParams(
+        STEPS, 1, 1024, "muon", 1e-3, "constant", warmup_share=0.0, weight_decay=0.0, betas=[0.9, 0.999],
+        clip_norm=1.0, freeze_lm_head=False, seed=0,
+    )  # fmt: skip
+    optimizers = build_optimizers(trainers.drafter, params)
+    spent: dict[str, float] = {}
+    for count, work in enumerate([works[0], *works * table.rounds]):
+        if count == 1:
+            spent.clear()  # the first one warms up
+        _step_by_parts(trainers, work, optimizers, spent)
+    total, tokens = sum(spent.values()), sum(work.tokens for work in works) * table.rounds
+    print(f"\nparts of a step, default run's lengths: {tokens / total:.0f} tokens per CPU second")
+    for name, seconds in spent.items():
+        print(f"{name:20s} {seconds / table.rounds / len(works) * 1e3:7.1f} ms {seconds / total:6.1%}")
+
+
+def _step_by_parts(
+    trainers: Trainers, work: Work, optimizers: Sequence[torch.optim.Optimizer], spent: dict[str, float]
+) -> None:
+    def timed(name: str, run: Callable[[], Any]) -> Any:
+        started = time.process_time()
+        result = run()
+        spent[name] = spent.get(name, 0.0) + time.process_time() - started
+        return result
+
+    batch = timed("pack", lambda: pack(work.sequences, STEPS))
+    loss = timed("forward", lambda: trainers.loss(batch))
+    timed("backward", loss.backward)
+    timed("clip", lambda: torch.nn.utils.clip_grad_norm_(trainers.drafter.parameters(), 1.0))
+    for optimizer in optimizers:
+        timed(type(optimizer).__name__, optimizer.step)
+    trainers.drafter.zero_grad()
+
+
 SHOWS = {
     "default": show_default,
     "share": show_share,
     "length": show_length,
     "steps": show_steps,
     "memory": show_memory,
+    "parts": show_parts,
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=SHOWS)
+    parser.add_argument("--only", nargs="+", choices=SHOWS, default=list(SHOWS))
     parser.add_argument("--full-head", action="store_true")
+    parser.add_argument("--torch-products", action="store_true")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
+    if arguments.torch_products:
+        gemm._available = lambda: False  # type: ignore[assignment]  # noqa: SLF001
     table = Table(Trainers(full_head=arguments.full_head), arguments.rounds)
     print(f"{torch.get_num_threads()} threads, {os.cpu_count()} cores, torch {torch.__version__}")
     for name, show in SHOWS.items():
-        if arguments.only in (None, name):
+        if name in arguments.only:
             show(table)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import tempfile
 from pathlib import Path
@@ -27,9 +28,13 @@ from eyas.target.spec import TargetProfile
 
 logger = logging.getLogger("eyas.reassemble")
 
+COLLECT_AFTER = 100_000
+"""New containers between two garbage collections: Python's 700 cost some tenths of a second, and little here is in cycles."""
+
 
 def main() -> None:
     keep_freed_memory()  # batches of the same size follow one another
+    gc.set_threshold(COLLECT_AFTER)
     datasets = load_datasets()
     params = load_section("reassemble", ReassembleParams)
     guard = Guard.start("datasets", "reassemble")

@@ -20,6 +20,7 @@ from eyas.target.model import TargetHead
 from eyas.target.spec import TargetProfile
 from eyas.train.curves import METRICS
 from eyas.train.fit import FitInputs, fit
+from eyas.train.initial import origin
 from eyas.train.params import TrainParams
 from eyas.train.report import write_validations
 
@@ -47,9 +48,11 @@ def main() -> None:
         return
     guard.check()
     with atomic_directory(paths.DRAFTER) as directory:
-        save_drafter(directory, result.drafter, inputs.vocab)
+        save_drafter(directory, result.drafter, inputs.vocab, origin(params, profile, inputs.head))
+    curves = result.journal.live / METRICS / "train"
     with atomic_directory(REPORTS / "plots") as directory:
-        shutil.copytree(result.journal.live / METRICS / "train", directory, dirs_exist_ok=True)
+        if curves.is_dir():  # nothing was trained in 0 epochs
+            shutil.copytree(curves, directory, dirs_exist_ok=True)
     write_validations(REPORTS / "validations.tsv", result.record)
     write_report(REPORTS / "speed.json", result.speed)
     write_report(REPORTS / "summary.json", result.summary)

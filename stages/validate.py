@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -27,9 +28,13 @@ from eyas.validate.turns import check_set, read_asked, to_generate
 
 logger = logging.getLogger("eyas.validate")
 
+COLLECT_AFTER = 100_000
+"""New containers between two garbage collections: Python's 700 cost some tenths of a second, and little here is in cycles."""
+
 
 def main() -> None:
     keep_freed_memory()  # batches of the same size follow one another
+    gc.set_threshold(COLLECT_AFTER)
     name = dataset_argument()
     params = load_section("validate", ValidateParams)
     guard = Guard.start("validate")
@@ -42,6 +47,7 @@ def main() -> None:
     template_kwargs = json.dumps(notes.template_kwargs, sort_keys=True)
 
     with ThreadPoolExecutor(1) as meanwhile, atomic_file(paths.validated(name)) as validated:
+        unknown = meanwhile.submit(unknown_keys, paths.raw_responses(name))
         loading = []
         if params.text_sample and not notes.text_only:  # it keeps one core busy for a second
             loading.append(
@@ -55,7 +61,7 @@ def main() -> None:
         wait(loading)  # an error comes where the tokenizer is used
         comparison = compare_with_texts(passage.sample, paths.TARGET, profile)
         check_shares(name, ledger, comparison, params)
-        report = validation_report(ledger, rules, failed, comparison, unknown_keys(paths.raw_responses(name)))
+        report = validation_report(ledger, rules, failed, comparison, unknown.result())
         guard.check()
     write_report(paths.validation_report(name), report)
     logger.info(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
+import polars as pl
 from safetensors.numpy import save_file
 
 from eyas import paths
@@ -16,12 +18,14 @@ from eyas.schema import Sequences
 from eyas.tables import read_table
 from eyas.target.spec import TargetProfile
 from eyas.vocab.draft_vocab import (
+    DraftVocab,
     build_draft_vocab,
     check_maps,
     required_ids,
     supervised_counts,
     total_counts,
 )
+from eyas.vocab.given import given_vocab
 from eyas.vocab.params import VocabParams
 from eyas.vocab.report import vocab_report
 
@@ -35,10 +39,7 @@ def main() -> None:
     counts = {
         split: supervised_counts(read_table(paths.sequences(split), Sequences)) for split in paths.SPLITS
     }
-    train = total_counts(counts["train"])
-    required = required_ids(profile, train)
-    vocab = build_draft_vocab(train, required, params.draft_vocab_size, profile.vocab_size)
-    check_maps(vocab.d2t, vocab.t2d, required)
+    vocab = choose(params, profile, total_counts(counts["train"]))
     report = vocab_report(vocab, counts)
     guard.check()
     with atomic_directory(paths.VOCAB) as directory:
@@ -49,7 +50,27 @@ def main() -> None:
     shown = ", ".join(
         f"{split} {value:.2%}" for split, value in report["coverage"].items() if value is not None
     )
-    logger.info("%d of %d target tokens kept; coverage: %s", params.draft_vocab_size, profile.vocab_size, shown)
+    logger.info(
+        "%d of %d target tokens kept; coverage: %s", params.draft_vocab_size, profile.vocab_size, shown
+    )
+
+
+def choose(params: VocabParams, profile: TargetProfile, train: pl.DataFrame) -> DraftVocab:
+    """The vocabulary of `map_from`, or the one that the training tokens ask for."""
+    required = required_ids(profile, train)
+    if params.map_from is None:
+        vocab = build_draft_vocab(train, required, params.draft_vocab_size, profile.vocab_size)
+        check_maps(vocab.d2t, vocab.t2d, required)
+        return vocab
+    vocab = given_vocab(Path(params.map_from), params.draft_vocab_size, profile)
+    check_maps(vocab.d2t, vocab.t2d)
+    if lacking := sorted(required - set(vocab.draft_ids.tolist())):
+        logger.warning(
+            "the vocabulary of %s lacks tokens %s (ends of turn, think markers, special tokens): they are never drafted",
+            params.map_from,
+            lacking,
+        )
+    return vocab
 
 
 if __name__ == "__main__":

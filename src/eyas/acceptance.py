@@ -1,7 +1,8 @@
 """Acceptance from counts: one definition for the simulated and the real engine.
 
 A draft (draft round) proposes K tokens after a target step; the target accepts the first 0..K of them and adds
-one token of its own, the bonus token. Counts are those of vLLM's `vllm:spec_decode_*` counters.
+one token of its own, the bonus token. Counts are those of vLLM's `vllm:spec_decode_*` counters; a simulation's may be
+expectations.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ FORMULA = "acceptance.length = 1 + accepted / drafts: tokens per target step, th
 class AcceptanceCounts:
     """Drafts and what was accepted of them."""
 
-    drafts: int
+    drafts: float
     """Draft rounds."""
-    accepted_at: list[int]
+    accepted_at: list[float]
     """[K]: rounds in which at least the first i+1 drafted tokens were accepted."""
 
     @property
-    def accepted(self) -> int:
+    def accepted(self) -> float:
         """Accepted tokens, bonus tokens not included."""
         return sum(self.accepted_at)
 
@@ -53,15 +54,25 @@ class AcceptanceCounts:
             ],
         )
 
+    def acceptance(self) -> dict[str, float | None]:
+        """Length and unconditional rates as they stand in reports; draft positions count from 1."""
+        return {"length": self.length, **by_draft_position(self.rates)}
+
     def report(self) -> dict[str, object]:
-        """The counts and rates as they stand in reports; draft positions count from 1."""
+        """The counts and rates as they stand in reports."""
         return {
-            "drafts": self.drafts,
-            "accepted": self.accepted,
-            "acceptance": {"length": self.length, **_by_position(self.rates)},
-            "conditional": _by_position(self.conditional_rates),
+            "drafts": whole(self.drafts),
+            "accepted": whole(self.accepted),
+            "acceptance": self.acceptance(),
+            "conditional": by_draft_position(self.conditional_rates),
         }
 
 
-def _by_position(rates: list[float | None]) -> dict[str, float | None]:
-    return {f"at_{position}": rate for position, rate in enumerate(rates, start=1)}
+def by_draft_position(values: list[float | None]) -> dict[str, float | None]:
+    """Values [K] by name: at_1, at_2, ..."""
+    return {f"at_{position}": value for position, value in enumerate(values, start=1)}
+
+
+def whole(count: float) -> float:
+    """A count as a report shows it: an int unless it is an expectation."""
+    return int(count) if float(count).is_integer() else count

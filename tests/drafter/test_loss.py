@@ -238,3 +238,33 @@ def test_bf16_autocast_keeps_losses_in_float32_and_near() -> None:
         assert other.loss_sum.dtype == torch.float32
         torch.testing.assert_close(other.loss_sum, one.loss_sum, rtol=0.05, atol=0.05)
     assert {p.grad.dtype for p in drafter.parameters() if p.grad is not None} == {torch.float32}
+
+
+def test_float32_is_near_float64_in_loss_and_gradients() -> None:
+    """In float32 the products go another way (eyas.gemm) than in the float64 of the tests above."""
+    sequences = [make_states(3, 17, seed=1), make_states(5, 8, seed=2), make_states(2, 2, seed=3)]
+    found = []
+    for kind in (torch.float64, torch.float32):
+        drafter = make_drafter(norm_before_fc=True, norm_output=True).to(kind)
+        scores = scored(drafter, sequences, 3, Objective())
+        total_loss(scores, torch.stack([score.weight_sum for score in scores]), Objective()).backward()
+        found.append([parameter.grad for parameter in drafter.parameters()])
+    for exact, rough in zip(*found, strict=True):
+        assert exact is not None and rough is not None  # noqa: PT018
+        torch.testing.assert_close(rough.double(), exact, rtol=1e-4, atol=1e-5 * float(exact.abs().max()))
+
+
+def test_bf16_adds_up_the_gradient_of_the_head_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many chunks, as a large draft vocabulary has, give what one chunk gives."""
+    sequences = [make_states(3, 200, seed=1)]
+    found = []
+    for elements in (2**21, 1):
+        monkeypatch.setitem(rowloss.CHUNK_ELEMENTS, "cpu", elements)
+        drafter = make_drafter().float()
+        with torch.autocast("cpu", torch.bfloat16):
+            scores = scored(drafter, sequences, 2, Objective())
+        torch.stack([score.loss_sum for score in scores]).sum().backward()
+        found.append(drafter.lm_head.weight.grad)
+    whole, chunks = found
+    assert whole is not None and chunks is not None  # noqa: PT018
+    assert float((chunks - whole).norm() / whole.norm()) < 0.003

@@ -31,10 +31,20 @@ def known_answers() -> dict[tuple[int, ...], list[int]]:
 
 
 def simulated_entry(
-    drafts: int, accepted_at: list[int], past_end: int = 0, greedy_share: float = 1.0
+    drafts: int, accepted_at: list[int], open_at: list[int] | None = None, greedy_share: float = 1.0
 ) -> dict[str, Any]:
-    counts = AcceptanceCounts(drafts, accepted_at).report()
-    return counts | {"past_end": past_end, "greedy_share": greedy_share}
+    """An entry of reports/acceptance.json; of `open_at` more drafts a position lies behind the answer's end."""
+    counts = AcceptanceCounts(drafts, list(accepted_at))
+    most = AcceptanceCounts(
+        drafts, [at + more for at, more in zip(accepted_at, open_at or [0] * len(accepted_at), strict=True)]
+    )
+    own = {
+        **counts.report(),
+        "at_most": most.acceptance(),
+        "length_at_most": most.length,
+        "interval": None,
+    }
+    return {**own, "greedy_share": greedy_share, "by_draft_tokens": {str(len(accepted_at)): own}}
 
 
 def simulated(**entries: tuple[int, list[int]]) -> dict[str, Any]:

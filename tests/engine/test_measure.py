@@ -1,82 +1,60 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from eyas.acceptance import AcceptanceCounts
 from eyas.engine import counters
-from eyas.engine.client import Endpoint, ask
+from eyas.engine.answer import Answer
 from eyas.engine.counters import acceptance_between, settled_metrics
-from eyas.engine.measure import Timing, measure
+from eyas.engine.measure import Measurement, measure
 from eyas.engine.questions import levels
+from eyas.engine.timing import Timing
 from eyas.errors import ServerError
-from tests.serving.example import server_params
 
 from .examples import QUESTIONS, known_answers
+from .fake_sglang import FakeSglang
 from .fake_vllm import FakeVllm
+from .test_client import endpoint
 
-
-def endpoint(server: FakeVllm) -> Endpoint:
-    return Endpoint(server.base_url, "tiny", server_params())
-
-
-def test_each_question_is_asked_once_for_as_many_tokens_as_are_stored() -> None:
-    with FakeVllm(known_answers()) as server:
-        answers = ask(endpoint(server), QUESTIONS, concurrency=2)
-    assert answers.token_ids == {each.sequence_id: each.answer_ids for each in QUESTIONS}
-    assert answers.tokens == 13
-    assert answers.seconds > 0
-    bodies = {tuple(body["prompt"]): body for body in server.bodies}
-    assert len(server.bodies) == len(bodies) == 4
-    assert bodies[tuple(QUESTIONS[1].prompt_ids)] == {
-        "model": "tiny",
-        "prompt": QUESTIONS[1].prompt_ids,
-        "max_tokens": 5,
-        "temperature": 0.0,
-        "top_p": 1.0,
-        "top_k": 0,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "min_tokens": 0,
-        "return_token_ids": True,
-    }
-
-
-@pytest.mark.parametrize("concurrency", [1, 3])
-def test_so_many_requests_are_in_flight(concurrency: int) -> None:
-    with FakeVllm(known_answers(), delay_s=0.05) as server:
-        ask(endpoint(server), QUESTIONS, concurrency)
-    assert server.most_running == concurrency
-
-
-def test_a_failed_request_is_not_repeated_and_names_its_sequence() -> None:
-    with FakeVllm(known_answers(), fails=True) as server, pytest.raises(ServerError, match="a:0") as caught:
-        ask(endpoint(server), QUESTIONS[:1], concurrency=1)
-    assert "engine died" in str(caught.value)
-
-
-def test_a_server_without_token_ids_is_refused() -> None:
-    with (
-        FakeVllm(known_answers(), token_ids=False) as server,
-        pytest.raises(ServerError, match="no token ids"),
-    ):
-        ask(endpoint(server), QUESTIONS, concurrency=1)
+COUNTED = {"a": AcceptanceCounts(4, [3, 1]), "b": AcceptanceCounts(2, [1, 0])}
 
 
 def test_acceptance_is_counted_by_dataset_and_the_warm_up_left_out() -> None:
     asked = levels(QUESTIONS, [1, 2], prompts_at_1=1)
     with FakeVllm(known_answers(), speculates=True) as server:
         result = measure(endpoint(server), asked, version="0.32.0")
-    assert result.acceptance == {"a": AcceptanceCounts(6, [6, 2]), "b": AcceptanceCounts(6, [6, 2])}
+    assert result.acceptance == COUNTED
     assert {level: sorted(found) for level, found in result.answers.items()} == {
         2: ["a:0", "a:1", "b:0", "b:1"],
         1: ["a:0"],
     }
-    assert result.timings[2]["a"].requests == 2
-    assert result.timings[2]["a"].tokens == 8
+    timing = result.timings[2]["a"]
+    assert (timing.requests, timing.tokens, len(timing.first_token_s), len(timing.token_s)) == (2, 8, 2, 2)
+    assert len(result.timings[2]["b"].token_s) == 1  # an answer of one token has no time between tokens
     warm_up = server.bodies[:2]
     assert {body["max_tokens"] for body in warm_up} == {5, 3}
+
+
+def test_levels_do_not_share_a_cache() -> None:
+    asked = levels(QUESTIONS, [1, 2], prompts_at_1=1)
+    with FakeVllm(known_answers()) as server:
+        measure(replace(endpoint(server), cache_salt="s"), asked, None)
+    assert [body["cache_salt"] for body in server.bodies] == ["s", "s", *["s-2"] * 4, "s-1"]
+
+
+def test_sglang_is_counted_from_its_answers() -> None:
+    with FakeSglang(known_answers()) as server:
+        result = measure(endpoint(server), levels(QUESTIONS, [2], 1), None, draft_tokens=2)
+    assert result.acceptance == COUNTED
+
+
+def test_the_oldest_sglang_tells_drafts_but_no_acceptance() -> None:
+    with FakeSglang(known_answers(), histogram_key=None) as server:
+        result = measure(endpoint(server), levels(QUESTIONS, [2], 1), None, draft_tokens=2)
+    assert result.acceptance is None
+    assert sum(each.drafts or 0 for each in result.answers[2].values()) == 6
 
 
 def test_a_server_that_does_not_speculate_has_no_acceptance() -> None:
@@ -115,6 +93,35 @@ def test_positions_beyond_nine_keep_their_order() -> None:
     assert counted == AcceptanceCounts(15, [10, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1])
 
 
-def test_timings_add_up() -> None:
-    total = Timing(2, 100, 4.0) + Timing(1, 20, 1.0)
-    assert total.tokens_per_s == 24.0
+def test_rounds_add_up() -> None:
+    first = Measurement(
+        "v",
+        {8: {"a:0": Answer([1], 0.1, 0.1)}},
+        {8: {"a": Timing(1, 1, 2.0, [0.1], [])}},
+        {"a": COUNTED["a"]},
+    )
+    second = Measurement(
+        "v",
+        {8: {"a:1": Answer([2], 0.3, 0.3)}, 1: {"a:1": Answer([2], 0.3, 0.3)}},
+        {8: {"a": Timing(1, 3, 2.0, [0.3], [0.2]), "b": Timing(1, 1, 1.0)}, 1: {"a": Timing(1, 1, 1.0)}},
+        {"a": COUNTED["a"], "b": COUNTED["b"]},
+    )
+    both = first + second
+    assert {level: sorted(found) for level, found in both.answers.items()} == {8: ["a:0", "a:1"], 1: ["a:1"]}
+    assert both.timings[8]["a"] == Timing(2, 4, 4.0, [0.1, 0.3], [0.2])
+    assert both.timings[8]["b"].requests == both.timings[1]["a"].requests == 1
+    assert both.acceptance == {"a": AcceptanceCounts(8, [6, 2]), "b": COUNTED["b"]}
+    assert (first + Measurement("v")).acceptance is None  # half of it would look like all
+
+
+def test_timings_are_reported_with_their_quantiles() -> None:
+    total = Timing(2, 100, 4.0, [1.0, 3.0], [0.5]) + Timing(1, 20, 1.0, [2.0], [])
+    assert total.report() == {
+        "requests": 3,
+        "tokens": 120,
+        "seconds": 5.0,
+        "tokens_per_s": 24.0,
+        "time_to_first_token_s": {"p50": 2.0, "p90": pytest.approx(2.8)},
+        "time_per_token_s": {"p50": 0.5, "p90": 0.5},
+    }
+    assert Timing(1, 1, 1.0, [1.0]).report()["time_per_token_s"] == {"p50": None, "p90": None}

@@ -8,7 +8,7 @@ import pytest
 
 from eyas.config import build
 from eyas.engine.params import EngineParams
-from eyas.engine.questions import by_dataset, levels, read_questions, spread
+from eyas.engine.questions import by_dataset, dealt, levels, read_questions, spread
 from eyas.errors import ArtifactError, ConfigError
 
 from .examples import QUESTIONS, question
@@ -77,6 +77,26 @@ def test_only_concurrency_1_asks_a_subset_and_comes_last() -> None:
     assert sum(map(len, alone.datasets.values())) == 4
 
 
+def test_rounds_deal_out_every_question_once() -> None:
+    asked = levels([*QUESTIONS, question("b", 2, [1, 2])], [1, 8], prompts_at_1=1)
+    first, second = dealt(asked, 2)
+    assert [
+        {name: [each.sequence_id for each in group] for name, group in level.datasets.items()}
+        for level in first
+    ] == [{"a": ["a:1"], "b": ["b:1", "b:0"]}, {"a": ["a:0"]}]
+    assert [
+        {name: [each.sequence_id for each in group] for name, group in level.datasets.items()}
+        for level in second
+    ] == [{"a": ["a:0"], "b": ["b:2"]}]
+    assert [level.concurrency for level in second] == [8]  # nobody is left for concurrency 1
+
+
+def test_there_are_no_empty_rounds() -> None:
+    rounds = dealt(levels(QUESTIONS, [8], 1), 5)
+    assert len(rounds) == 2
+    assert sum(len(group) for (level,) in rounds for group in level.datasets.values()) == 4
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -84,11 +104,23 @@ def test_only_concurrency_1_asks_a_subset_and_comes_last() -> None:
         ("concurrency", [0, 8]),
         ("concurrency", [8, 8]),
         ("prompts_at_concurrency_1", 0),
+        ("rounds", 0),
+        ("sweep", []),
+        ("sweep", [0, 3]),
         ("max_disagreement", 0.0),
         ("max_disagreement", 3),
+        ("max_sampled_disagreement", 1.0),
     ],
 )
 def test_params_are_checked(key: str, value: Any) -> None:
-    good = {"concurrency": [1, 8], "prompts_at_concurrency_1": 8, "max_disagreement": 0.03}
+    good = {
+        "concurrency": [1, 8],
+        "prompts_at_concurrency_1": 8,
+        "rounds": 2,
+        "sweep": None,
+        "max_disagreement": 0.03,
+        "max_sampled_disagreement": 0.04,
+    }
+    assert build("engine", EngineParams, good).sweep is None
     with pytest.raises(ConfigError, match=key):
         build("engine", EngineParams, good | {key: value})

@@ -1,262 +1,181 @@
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from eyas.acceptance import AcceptanceCounts
-from eyas.engine import run as run_module
-from eyas.engine.agreement import differences, find_faults, gate, judged, read_simulation
-from eyas.engine.compare import Difference, compare
-from eyas.engine.measure import Measurement, Timing
-from eyas.engine.questions import levels
-from eyas.engine.report import engine_report, speed_report
-from eyas.engine.run import Runs, Served, run_external, run_local
-from eyas.errors import ArtifactError, GateError, ServerError
-from tests.serving.example import server_params
+from eyas.engine.compare import Difference
+from eyas.engine.report import engine_report
+from eyas.engine.runs import Runs
+from eyas.engine.speed import speed_report
+from eyas.engine.summary import summary
 
-from .examples import QUESTIONS, known_answers, simulated, simulated_entry
-from .fake_vllm import FakeVllm
-
-LEVELS = levels(QUESTIONS, [1, 8], prompts_at_1=1)
-STORED = {each.sequence_id: each.answer_ids for each in QUESTIONS}
+from .examples import simulated
+from .measured import ACCEPTED, LEVELS, SAMPLED, measurement, runs
 
 
-def measurement(
-    acceptance: dict[str, AcceptanceCounts] | None, seconds: float, **changed: list[int]
-) -> Measurement:
-    changes = {name.replace("_", ":"): ids for name, ids in changed.items()}
-    return Measurement(
-        version="0.32.0",
-        answers={8: STORED | changes, 1: {"a:0": STORED["a:0"]}},
-        timings={8: {"a": Timing(2, 8, seconds), "b": Timing(2, 5, seconds)}, 1: {"a": Timing(1, 3, 1.0)}},
-        acceptance=acceptance,
-    )
-
-
-ACCEPTED = {"a": AcceptanceCounts(1000, [500, 200]), "b": AcceptanceCounts(400, [100, 20])}
-
-
-@pytest.mark.parametrize(
-    ("expected", "found", "difference"),
-    [
-        ([1, 2, 3], [1, 2, 3], None),
-        ([1, 2, 3], [1, 9, 3], Difference("x", 1, 2, 9)),
-        ([1, 2, 3], [1, 2], Difference("x", 2, 3, None)),
-        ([1, 2], [1, 2, 3], Difference("x", 2, None, 3)),
-        ([], [], None),
-    ],
-)
-def test_the_first_difference_is_found(
-    expected: list[int], found: list[int], difference: Difference | None
-) -> None:
-    result = compare({"x": expected, "never asked": [4]}, {"x": found})
-    assert (result.total, result.identical) == (1, int(difference is None))
-    assert result.differences == ([difference] if difference else [])
+def report_of(found: Runs, dtype: str = "float32", **entries: tuple[int, list[int]]) -> dict[str, Any]:
+    expected = simulated(**(entries or {"a": (1000, [490, 200]), "b": (400, [90, 20])}))
+    return engine_report(found, LEVELS, expected, dtype, "greedy")
 
 
 def test_report_of_known_measurements() -> None:
-    runs = Runs(measurement(None, 2.0), measurement(ACCEPTED, 1.0), external=False)
-    report = engine_report(runs, LEVELS, simulated(a=(1000, [490, 200]), b=(400, [90, 20])), "float32")
-    assert report["answers"] == {
-        "with_drafter_as_without": {"answers": 5, "identical": 5, "first_difference": None},
-        "without_drafter_as_stored": {"answers": 5, "identical": 5, "first_difference": None},
-        "with_drafter_as_stored": {"answers": 5, "identical": 5, "first_difference": None},
+    report = report_of(runs(measurement(None, 2.0), measurement(ACCEPTED)))
+    same: dict[str, Any] = {
+        "answers": 5,
+        "identical": 5,
+        "near_ties": 0,
+        "real_differences": 0,
+        "first_difference": None,
+        "differences": [],
     }
-    assert report["datasets"]["a"] == {
+    assert set(report["answers"]) == {
+        "with_drafter_as_without",
+        "without_drafter_as_stored",
+        "with_drafter_as_stored",
+    }
+    assert all(each == same for each in report["answers"].values())
+    entry = report["datasets"]["a"]
+    assert {
+        key: entry[key] for key in ("drafts", "accepted", "accepted_at", "acceptance", "conditional")
+    } == {
         "drafts": 1000,
         "accepted": 700,
+        "accepted_at": [500, 200],
         "acceptance": {"length": 1.7, "at_1": 0.5, "at_2": 0.2},
         "conditional": {"at_1": 0.5, "at_2": 0.4},
-        "simulated": {
-            "drafts": 1000,
-            "accepted": 690,
-            "length": 1.69,
-            "length_at_most": 1.69,
-            "greedy_share": 1.0,
-        },
-        "difference": {
-            "length": 0.00592,
-            "at_1": 0.02041,
-            "at_2": 0.0,
-        },
     }
+    assert entry["difference"] == {"length": 0.00592, "at_1": 0.02041, "at_2": 0.0}
+    assert entry["simulated"]["length"] == 1.69
     assert report["datasets"]["b"]["difference"]["at_1"] is None  # too few drafts
     assert report["overall"]["drafts"] == 1400
     assert (report["version"], report["dtype"], report["draft_tokens"]) == ("0.32.0", "float32", 2)
-    speed = speed_report(runs, LEVELS)["by_concurrency"]
-    assert speed["8"]["without_drafter"] == {
+    assert report["sampling"] == {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "draft": "greedy"}
+    assert report["by_draft_tokens"]["2"]["datasets"] == report["datasets"]
+
+
+def test_each_number_of_draft_tokens_has_its_own_entries() -> None:
+    three = {"a": AcceptanceCounts(900, [500, 200, 50]), "b": AcceptanceCounts(390, [100, 20, 2])}
+    found = runs(measurement(None), measurement(ACCEPTED), k3=measurement(three, b_1=[1, 2, 77, 4]))
+    expected = simulated(a=(1000, [490, 200]), b=(400, [90, 20]))
+    for entry in (*expected["datasets"].values(), expected["overall"]):
+        entry["by_draft_tokens"]["3"] = simulated(a=(900, [500, 210, 49]))["overall"]["by_draft_tokens"]["3"]
+    report = engine_report(found, LEVELS, expected, "float32", "greedy")
+    assert sorted(report["by_draft_tokens"]) == ["2", "3"]
+    entry = report["by_draft_tokens"]["3"]["datasets"]["a"]
+    assert entry["acceptance"]["at_3"] == pytest.approx(50 / 900)
+    assert entry["difference"]["at_2"] == -0.04762
+    assert report["by_draft_tokens"]["3"]["answers"]["identical"] == 4
+    assert report["by_draft_tokens"]["2"]["answers"]["identical"] == 5
+
+
+def test_what_an_external_server_does_not_show_is_null() -> None:
+    found = runs(measurement(None, 2.0), None, external=True)
+    report = report_of(found)
+    assert report["server"] == "external"
+    assert report["answers"]["with_drafter_as_without"] is None
+    assert report["answers"]["without_drafter_as_stored"]["identical"] == 5
+    assert report["draft_tokens"] is None
+    assert report["by_draft_tokens"] == {}
+    assert report["overall"]["drafts"] is None
+    assert report["overall"]["acceptance"] == {"length": None, "at_1": None, "at_2": None}
+    assert set(report["overall"]["difference"].values()) == {None}
+    speed = speed_report(found, LEVELS)
+    assert speed["best_draft_tokens"] == {"8": None, "1": None}
+    level = speed["by_concurrency"]["8"]
+    assert (level["with_drafter"], level["speedup"], level["speedup_by_round"]) == (None, None, None)
+    assert level["without_drafter"]["tokens_per_s"] == 3.25
+    assert summary(report, speed)[1].split() == ["a", "1.690", "-", "-", "-"]
+
+
+def test_a_tree_of_drafts_is_not_compared() -> None:
+    report = report_of(replace(runs(measurement(None), measurement(ACCEPTED), external=True), chain=False))
+    assert report["overall"]["acceptance"]["length"] == pytest.approx(1 + 820 / 1400)
+    assert set(report["overall"]["difference"].values()) == {None}
+    assert report["overall"]["simulated"]["length"] is None
+
+
+def test_a_difference_is_shown_with_its_margin() -> None:
+    parted = Difference("b:1", 2, 3, 77, (1, 2))
+    found = runs(measurement(None), measurement(ACCEPTED, b_1=[1, 2, 77, 4]), margins={parted: 0.0004})
+    answers = report_of(found)["answers"]["with_drafter_as_without"]
+    shown = {
+        "sequence_id": "b:1",
+        "position": 2,
+        "expected": 3,
+        "found": 77,
+        "margin": 0.0004,
+        "near_tie": True,
+    }
+    assert answers == {
+        "answers": 5,
+        "identical": 4,
+        "near_ties": 1,
+        "real_differences": 0,
+        "first_difference": shown,
+        "differences": [shown],
+    }
+    unexplained = report_of(runs(measurement(None), measurement(ACCEPTED, b_1=[1, 2, 77, 4])))
+    first = unexplained["answers"]["with_drafter_as_without"]["first_difference"]
+    assert (first["margin"], first["near_tie"]) == (None, None)
+
+
+def test_sampled_answers_are_not_compared() -> None:
+    report = report_of(runs(measurement(None), measurement(ACCEPTED, a_0=[1]), asking=SAMPLED))
+    assert set(report["answers"].values()) == {None}
+    assert report["sampling"]["temperature"] == 0.7
+    assert report["by_draft_tokens"]["2"]["answers"] is None
+
+
+def test_speed_of_known_measurements() -> None:
+    speed = speed_report(runs(measurement(None, 2.0), measurement(ACCEPTED, 1.0)), LEVELS)
+    level = speed["by_concurrency"]["8"]
+    assert level["without_drafter"] == {
         "requests": 4,
         "tokens": 13,
         "seconds": 4.0,
         "tokens_per_s": 3.25,
+        "time_to_first_token_s": {"p50": 0.2, "p90": pytest.approx(0.28)},
+        "time_per_token_s": {"p50": 0.2, "p90": 0.2},
     }
-    assert speed["8"]["speedup"] == 2.0
-    assert speed["8"]["datasets"]["a"]["speedup"] == 2.0
-    assert list(speed["1"]["datasets"]) == ["a"]
-
-
-def test_what_an_external_server_does_not_show_is_null() -> None:
-    runs = Runs(measurement(None, 2.0), None, external=True)
-    report = engine_report(runs, LEVELS, simulated(a=(10, [5, 2]), b=(4, [1, 0])), "float32")
-    assert report["server"] == "external"
-    assert report["answers"]["with_drafter_as_without"] is None
-    assert report["answers"]["without_drafter_as_stored"]["identical"] == 5
-    assert report["overall"]["drafts"] is None
-    assert report["overall"]["acceptance"] == {"length": None, "at_1": None, "at_2": None}
-    assert report["overall"]["difference"]["length"] is None
-    speed = speed_report(runs, LEVELS)["by_concurrency"]["8"]
-    assert (speed["with_drafter"], speed["speedup"]) == (None, None)
-    assert speed["without_drafter"]["tokens_per_s"] == 3.25
-
-
-def test_another_number_of_draft_tokens_is_not_compared() -> None:
-    runs = Runs(None, measurement(ACCEPTED, 1.0), external=True)
-    report = engine_report(runs, LEVELS, simulated(a=(1000, [490, 200, 1]), b=(400, [90, 20, 1])), "float32")
-    assert report["overall"]["acceptance"]["length"] == pytest.approx(1 + 820 / 1400)
-    assert set(report["overall"]["difference"].values()) == {None}
-
-
-def test_nothing_accepted_in_the_simulation_has_no_relative_difference() -> None:
-    found = differences(AcceptanceCounts(600, [300, 3]), simulated_entry(600, [300, 0]))
-    assert found == {"length": 0.00333, "at_1": 0.0, "at_2": None}
-
-
-@pytest.mark.parametrize(
-    ("counted", "expected", "faults"),
-    [
-        ((1000, [500, 200]), (1000, [500, 200]), []),
-        ((1000, [500, 200]), (1000, [450, 200]), []),  # 3.03 % of 1.65 would fail, see below
-        (
-            (1000, [400, 200]),
-            (1000, [500, 200]),
-            ["a: acceptance length 1.600 in the engine, 1.700 simulated, -5.9%"],
-        ),
-        ((400, [160, 80]), (400, [200, 80]), []),  # too few drafts to judge
-    ],
-    ids=["equal", "within", "below", "few"],
-)
-def test_disagreement_beyond_the_limit_is_a_fault(
-    counted: tuple[int, list[int]], expected: tuple[int, list[int]], faults: list[str]
-) -> None:
-    acceptance = {"a": AcceptanceCounts(*counted), "b": AcceptanceCounts(0, [0, 0])}
-    runs = Runs(measurement(None, 2.0), measurement(acceptance, 1.0), external=False)
-    report = engine_report(runs, LEVELS, simulated(a=expected, b=(0, [0, 0])), "float32")
-    found = find_faults(report, max_disagreement=0.0304)
-    assert [each for each in found if each.startswith("a:")] == faults
-
-
-@pytest.mark.parametrize(("past_end", "count"), [(100, 0), (40, 1)])
-def test_what_is_accepted_behind_the_end_is_no_disagreement(past_end: int, count: int) -> None:
-    acceptance = {"a": AcceptanceCounts(1000, [550, 250]), "b": AcceptanceCounts(0, [0, 0])}
-    runs = Runs(measurement(None, 2.0), measurement(acceptance, 1.0), external=False)
-    report = engine_report(
-        runs,
-        LEVELS,
-        simulated(a=(1000, [500, 200]), b=(0, [0, 0]))
-        | {"datasets": {"a": simulated_entry(1000, [500, 200], past_end), "b": simulated_entry(0, [0, 0])}},
-        "float32",
-    )  # 1.8 measured, 1.7 simulated
-    assert (
-        len([each for each in find_faults(report, max_disagreement=0.03) if each.startswith("a:")]) == count
-    )
-
-
-@pytest.mark.parametrize(("dtype", "count"), [("float32", 1), ("bfloat16", 0)])
-def test_a_changed_answer_is_a_fault_in_fp32_only(dtype: str, count: int) -> None:
-    runs = Runs(measurement(None, 2.0), measurement(ACCEPTED, 1.0, b_1=[1, 2, 77, 4]), external=False)
-    report = engine_report(runs, LEVELS, simulated(a=(1000, [500, 200]), b=(400, [100, 20])), dtype)
-    found = find_faults(report, max_disagreement=0.03)
-    assert len(found) == count
-    assert all(
-        "1 of 5 answers change with the drafter, first b:1 at token 2: 3 without, 77 with it" in each
-        for each in found
-    )
-
-
-def served() -> Served:
-    return Served(Path("models/target"), "tiny", "float32", Path("models/export/vllm"), draft_tokens=2)
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Fake servers in place of real ones; the arguments of each start."""
-    starts: list[dict[str, Any]] = []
-
-    @contextmanager
-    def start(
-        target: Path, name: str, dtype: str, params: Any, log: str, speculative: Any, **_: Any
-    ) -> Iterator[FakeVllm]:
-        starts.append({"extra_args": params.extra_args, "log": log, "speculative": speculative})
-        with FakeVllm(known_answers(), speculates=speculative is not None and "silent" not in name) as server:
-            yield server
-
-    monkeypatch.setattr(run_module, "LocalVllm", start)
-    monkeypatch.setattr(run_module, "check_model", lambda url, name: type("M", (), {"version": "0.32.0"}))
-    return starts
-
-
-def test_two_fresh_servers_are_measured_one_after_the_other(started: list[dict[str, Any]]) -> None:
-    runs = run_local(served(), LEVELS, server_params())
-    assert [start["log"] for start in started] == ["engine-without", "engine-with"]
-    assert started[0]["speculative"] is None
-    speculative = started[1]["speculative"]
-    assert Path(speculative.pop("model")).is_absolute()
-    assert speculative == {"method": "eagle3", "num_speculative_tokens": 2}
-    assert all(start["extra_args"] == ["--no-enable-prefix-caching", "--enforce-eager"] for start in started)
-    assert runs.without_drafter is not None
-    assert runs.without_drafter.acceptance is None
-    assert runs.with_drafter is not None
-    assert runs.with_drafter.acceptance == {
-        "a": AcceptanceCounts(6, [6, 2]),
-        "b": AcceptanceCounts(6, [6, 2]),
+    assert (level["speedup"], level["speedup_by_round"]) == (2.0, [2.0])
+    assert level["datasets"]["a"]["speedup"] == 2.0
+    assert list(speed["by_concurrency"]["1"]["datasets"]) == ["a"]
+    assert speed["by_draft_tokens"]["2"] == {
+        "acceptance_length": pytest.approx(1 + 820 / 1400),
+        "tokens_per_s": 6.5,
+        "speedup": 2.0,
+        "by_concurrency": {
+            "8": {"tokens_per_s": 6.5, "speedup": 2.0},
+            "1": {"tokens_per_s": 3.0, "speedup": 1.0},
+        },
     }
 
 
-@pytest.mark.usefixtures("started")
-def test_a_drafter_that_is_not_used_is_noticed() -> None:
-    silent = Served(Path("t"), "silent", "float32", Path("d"), 2)
-    with pytest.raises(ServerError, match="counted no drafts"):
-        run_local(silent, LEVELS, server_params())
+def test_rounds_are_summed_and_shown_one_by_one() -> None:
+    first, second = ({None: measurement(None, slow), 2: measurement(ACCEPTED, 1.0)} for slow in (2.0, 4.0))
+    speed = speed_report(replace(runs(None, measurement(ACCEPTED)), rounds=[first, second]), LEVELS)
+    level = speed["by_concurrency"]["8"]
+    assert level["speedup_by_round"] == [2.0, 4.0]
+    assert level["speedup"] == 3.0
+    assert (level["without_drafter"]["requests"], level["without_drafter"]["seconds"]) == (8, 12.0)
+    assert speed["rounds"] == 2
 
 
-@pytest.mark.parametrize("speculates", [True, False])
-def test_an_external_server_is_measured_on_the_side_it_shows(speculates: bool) -> None:
-    with FakeVllm(known_answers(), speculates=speculates) as server:
-        runs = run_external(server.base_url, "tiny", LEVELS, server_params())
-    assert (runs.with_drafter is not None, runs.without_drafter is not None) == (speculates, not speculates)
-    assert runs.version == "0.32.0"
-
-
-def test_a_failing_gate_keeps_the_reports_and_names_the_file(tmp_path: Path) -> None:
-    runs = Runs(measurement(None, 2.0), measurement(ACCEPTED, 1.0, a_0=[5, 6, 8]), external=False)
-    report = engine_report(runs, LEVELS, simulated(a=(1000, [500, 200]), b=(400, [100, 20])), "float32")
-    reports, kept = (
-        {"engine": report, "speed": speed_report(runs, LEVELS)},
-        tmp_path / "logs/engine-report.json",
+def test_the_fastest_number_of_draft_tokens_is_named() -> None:
+    three = {"a": AcceptanceCounts(900, [500, 200, 50]), "b": AcceptanceCounts(390, [100, 20, 2])}
+    found = runs(measurement(None, 2.0), measurement(ACCEPTED, 4.0), k3=measurement(three, 2.5))
+    speed = speed_report(found, LEVELS)
+    assert speed["best_draft_tokens"] == {"8": 3, "1": 2}  # at 1 both are as fast: the shorter draft
+    assert speed["by_draft_tokens"]["3"]["speedup"] == 0.8
+    lines = summary(report_of(found), speed)
+    assert lines[0].split("  ")[0] == "dataset"
+    assert lines[1].split() == ["a", "1.690", "1.700", "0.50x", "1.00x"]
+    assert lines[3].split() == ["all", "1.571", "1.586", "0.50x", "1.00x"]
+    assert lines[4] == "same answers with the drafter as without: 5 of 5"
+    assert lines[5] == (
+        "fastest at 8 in flight: 3 draft tokens (tokens/s by draft tokens: 2: 1.6, 3: 2.6), slower than without drafter"
     )
-    gate(reports, 0.03, kept, fails=False)
-    assert not kept.exists()
-    with pytest.raises(GateError, match="first a:0 at token 2: 7 without, 8 with it") as caught:
-        gate(reports, 0.03, kept, fails=True)
-    assert str(kept) in str(caught.value)
-    assert set(json.loads(kept.read_text())) == {"engine", "speed"}
-
-
-def test_no_simulation_says_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="dvc repro evaluate"):
-        read_simulation(tmp_path / "acceptance.json")
-
-
-def test_sampled_answers_are_not_judged() -> None:
-    entry = {
-        "drafts": 1000,
-        "simulated": {"drafts": 1000, "greedy_share": 0.6},
-        "difference": {"length": 0.5},
-    }
-    assert not judged(entry)
-    assert judged(entry | {"simulated": {"drafts": 1000, "greedy_share": 1.0}})
+    assert len({len(line) for line in lines[:4]}) == 1

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +11,16 @@ import torch
 from eyas import tokenkinds
 from eyas.errors import ArtifactError
 from eyas.evaluate import replay as replay_module
-from eyas.evaluate.replay import batches, replay, walk
-from eyas.evaluate.report import count
-from eyas.export.plain import write_plain
+from eyas.evaluate.replay import batches, replay
+from eyas.evaluate.tally import count, count_at_most
 from eyas.shards import HiddenStore, SequenceStates, ShardWriter, StoreMeta
 from tests.export.conftest import AUX, HIDDEN, PROFILE, VOCAB, make_drafter, make_vocab
 from tests.export.numpy_loader import NumpyDrafter
+from tests.export.plain import write_plain
 
 from .engine_walk import decode, draft
 
-DRAFT_TOKENS = 3
+DRAFT_TOKENS = 8
 EMBEDDING = np.random.default_rng(5).normal(size=(VOCAB, HIDDEN)).astype(np.float32)
 FLAGS: list[dict[str, bool]] = [
     {},
@@ -29,13 +30,13 @@ FLAGS: list[dict[str, bool]] = [
 
 
 def answered(engine: NumpyDrafter, prompt: int, generated: int, seed: int) -> SequenceStates:
-    """A greedy answer that agrees with drafts of length 0 to 3, in turn."""
+    """A greedy answer that agrees with drafts of length 0 to 8, in turn."""
     rng = np.random.default_rng(seed)
     aux = rng.normal(size=(prompt + generated, AUX, HIDDEN)).astype(np.float32)
     tokens = rng.integers(0, VOCAB, size=prompt + 1).tolist()
     turn = seed
     while len(tokens) < prompt + generated:
-        agree = (2, 0, 3, 1)[turn % 4]
+        agree = (2, 0, 8, 1, 5)[turn % 5]
         turn += 1
         flat = aux[: len(tokens) - 1].reshape(len(tokens) - 1, -1).astype(np.float64)
         tokens += [*draft(engine, tokens, flat, agree), int(rng.integers(0, VOCAB))]
@@ -79,7 +80,7 @@ def test_counts_equal_those_of_an_engine_that_feeds_its_own_proposals(
     drafter, vocab = make_drafter(**flags), make_vocab()
     write_plain(tmp_path, drafter, vocab, PROFILE, "float32")
     engine = NumpyDrafter(tmp_path, EMBEDDING.astype(np.float64))
-    sizes = [(3, 14), (5, 9), (2, 1), (4, 2), (6, 17), (3, 12)]
+    sizes = [(3, 14), (5, 9), (2, 1), (4, 2), (6, 27), (3, 22)]
     sequences = [answered(engine, *size, seed) for seed, size in enumerate(sizes)]
     store = stored(tmp_path / "hidden", sequences)
     replayed = replay(drafter, vocab, store, torch.from_numpy(EMBEDDING), DRAFT_TOKENS)
@@ -93,48 +94,67 @@ def test_counts_equal_those_of_an_engine_that_feeds_its_own_proposals(
             assert own["position"].to_list() == expected.positions
             assert own["accepted"].to_list() == expected.accepted
             assert own["past_end"].sum() == expected.past_end
-            assert own["missed_in_vocab"].drop_nulls().to_list() == vocab.t2d[expected.missed].tolist()
+            kept = vocab.t2d[expected.missed]
+            missed = replayed.steps.filter(
+                pl.col("sequence_id") == states.sequence_id, pl.col("draft_tokens") == draft_tokens
+            ).with_columns(missed=pl.col("judged") - pl.col("accepted"))
+            assert missed.filter("in_vocab")["missed"].sum() == kept.sum()
+            assert missed.filter(~pl.col("in_vocab"))["missed"].sum() == (~kept).sum()
             counts = count(own, draft_tokens)
             assert (counts.drafts, counts.accepted_at) == (expected.drafts, expected.accepted_at)
     reached = replayed.rounds["accepted"].unique().to_list()
-    assert set(reached) == {0, 1, 2, 3}  # the test means nothing unless every length occurs
+    assert set(reached) >= {0, 1, 2, 5, 8}  # the test means nothing unless short and long ones occur
 
 
-@pytest.mark.parametrize(
-    ("hits", "positions", "accepted", "past_end", "missed"),
-    [
-        ([[0, 0], [0, 0], [0, 0]], [0, 1, 2], [0, 0, 0], [0, 0, 1], [True, False, True]),
-        ([[1, 1], [1, 1], [1, 0]], [0], [2], [0], [None]),
-        ([[1, 0], [1, 1], [1, 0]], [0, 2], [1, 1], [0, 1], [False, None]),
-        ([[0, 1], [1, 1], [0, 0]], [0, 1], [0, 2], [0, 0], [True, None]),
-        ([[1, 0]], [0], [1], [1], [None]),
-    ],
-    ids=[
-        "all missed",
-        "all accepted",
-        "last token accepted, bonus past the end",
-        "a later hit does not count",
-        "one",
-    ],
-)
-def test_walk_of_hand_made_hits(
-    hits: list[list[int]],
-    positions: list[int],
-    accepted: list[int],
-    past_end: list[int],
-    missed: list[bool | None],
+@pytest.mark.parametrize("cut", [0, 1, 3])
+def test_spare_tokens_judge_what_an_engine_drafts_behind_the_tokens_asked_for(
+    tmp_path: Path, cut: int
 ) -> None:
-    kept = np.array([True, False, True])[: len(hits)]
-    rounds = walk(np.array(hits, dtype=bool), kept)
-    assert rounds.position.tolist() == positions
-    assert rounds.accepted.tolist() == accepted
-    assert rounds.past_end.tolist() == past_end
-    assert rounds.missed_in_vocab == missed
+    """An engine counts what it accepts behind the last token that was asked for; with spare tokens so do we."""
+    drafter, vocab = make_drafter(), make_vocab()
+    write_plain(tmp_path, drafter, vocab, PROFILE, "float32")
+    engine = NumpyDrafter(tmp_path, EMBEDDING.astype(np.float64))
+    sequences = [answered(engine, 3 + seed, 4 + 3 * seed, seed) for seed in range(6)]
+    store = stored(tmp_path / "hidden", sequences)
+    replayed = replay(drafter, vocab, store, torch.from_numpy(EMBEDDING), 3, spare=cut)
+    for draft_tokens in range(1, 4):
+        rounds = replayed.rounds.filter(pl.col("draft_tokens") == draft_tokens)
+        for states in sequences:
+            prompt = int((~states.loss_mask).sum())
+            flat = states.aux.flatten(1).numpy().astype(np.float64)
+            tokens = states.token_ids.tolist()
+            expected = decode(engine, tokens, flat, prompt, draft_tokens, asked=len(tokens) - prompt - cut)
+            own = rounds.filter(pl.col("sequence_id") == states.sequence_id)
+            assert (own["position"].to_list(), own["past_end"].sum()) == (
+                expected.positions,
+                expected.past_end,
+            )
+            assert count(own, draft_tokens).accepted_at == expected.accepted_at
+            if cut >= draft_tokens:
+                assert count_at_most(own, draft_tokens) == count(own, draft_tokens)
 
 
-def test_an_answer_of_one_token_has_no_rounds() -> None:
-    rounds = walk(np.zeros((0, 2), dtype=bool), np.zeros(0, dtype=bool))
-    assert rounds.position.tolist() == []
+def test_rounds_know_where_they_are(tmp_path: Path) -> None:
+    drafter, vocab = make_drafter(), make_vocab()
+    write_plain(tmp_path, drafter, vocab, PROFILE, "float32")
+    states = answered(NumpyDrafter(tmp_path, EMBEDDING.astype(np.float64)), 5, 12, 2)
+    kinds = states.kinds.clone()
+    kinds[5:9], kinds[-1] = tokenkinds.REASONING, tokenkinds.END_OF_TURN
+    marked = replace(states, kinds=kinds)
+    replayed = replay(drafter, vocab, stored(tmp_path / "hidden", [marked]), torch.from_numpy(EMBEDDING), 2)
+    rounds = replayed.rounds.filter(pl.col("draft_tokens") == 2)
+    assert (
+        rounds["context"].to_list() == (rounds["position"] + 6).to_list()
+    )  # the prompt and the first token are known
+    assert rounds["kind"].to_list() == [int(kinds[5 + place]) for place in rounds["position"]]
+    judged: dict[int, float] = {}
+    for position, accepted, past_end in rounds.select("position", "accepted", "past_end").iter_rows():
+        for step in range(int(min(accepted + 1, 2 - past_end))):
+            kind = int(kinds[5 + position + 1 + step])
+            judged[kind] = judged.get(kind, 0) + 1
+    steps = replayed.steps.filter(pl.col("draft_tokens") == 2).group_by("kind").agg(pl.col("judged").sum())
+    assert dict(steps.iter_rows()) == judged
+    assert set(judged) == {tokenkinds.REASONING, tokenkinds.ANSWER, tokenkinds.END_OF_TURN}
 
 
 def test_batches_hold_every_sequence_once_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +185,7 @@ def test_batch_size_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(replay_module, "CELLS_PER_BATCH", 1)
     alone = replay(drafter, vocab, store, torch.from_numpy(EMBEDDING), 2)
     assert together.rounds.equals(alone.rounds, null_equal=True)
+    assert together.steps.equals(alone.steps)
 
 
 def test_a_mask_that_ends_early_is_refused(tmp_path: Path) -> None:

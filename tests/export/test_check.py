@@ -10,9 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from eyas.errors import ArtifactError
-from eyas.export.check import check_plain
-from eyas.export.plain import write_plain
 from eyas.target.spec import TargetProfile, ThinkFormat
+from tests.export.plain import check_plain, write_plain
 
 from .conftest import make_drafter, make_vocab, replaced
 

@@ -14,14 +14,16 @@ from transformers import LlamaConfig
 from eyas import tokenkinds
 from eyas.config import build
 from eyas.drafter.batch import pack
+from eyas.drafter.formats.plain import plain_config
+from eyas.drafter.formats.serving import Serving
 from eyas.drafter.unroll import unroll
 from eyas.errors import ConfigError
 from eyas.export.params import ExportParams
-from eyas.export.plain import write_plain
 from eyas.shards import SequenceStates
 from eyas.target.spec import TargetProfile
+from tests.export.plain import write_plain
 
-from .conftest import AUX, HIDDEN, VOCAB, make_drafter, make_vocab, replaced
+from .conftest import AUX, HIDDEN, VOCAB, make_config, make_drafter, make_vocab, replaced
 from .numpy_loader import NumpyDrafter
 
 STEPS = 4
@@ -106,11 +108,8 @@ def test_transformers_reads_the_rope_of_the_target(
     tmp_path: Path, profile: TargetProfile, scaling: dict[str, Any] | None
 ) -> None:
     profile = replaced(profile, rope_scaling=scaling)
-    from eyas.export.plain import plain_config
-
-    from .conftest import make_config
-
-    (tmp_path / "config.json").write_text(json.dumps(plain_config(make_config(profile), profile, "float32")))
+    values = plain_config(make_config(profile), Serving(profile, "float32", draft_tokens=3))
+    (tmp_path / "config.json").write_text(json.dumps(values))
     read = LlamaConfig.from_pretrained(tmp_path)
     assert read.rope_parameters == {"rope_type": "default", "rope_theta": 5000.0, **(scaling or {})}
     assert read.max_position_embeddings == 512
@@ -159,9 +158,10 @@ def test_weights_are_written_in_the_asked_precision_and_maps_as_integers(
     ("values", "message"),
     [
         (
-            {"formats": ["sglang"], "dtype": "float32"},
-            "`export.formats`: 'sglang' can't be written; known: vllm",
+            {"formats": ["vllm", "gguf"], "dtype": "float32"},
+            "`export.formats`: 'gguf' can't be written; known: vllm, sglang, speculators",
         ),
+        ({"formats": ["sglang"], "dtype": "float32"}, "lacks vllm, which evaluate and engine read"),
         ({"formats": [], "dtype": "float32"}, "`export.formats`: at least one"),
         ({"formats": ["vllm", "vllm"], "dtype": "float32"}, "names one twice"),
         ({"formats": ["vllm"], "dtype": "int8"}, "`export.dtype`: 'int8'"),

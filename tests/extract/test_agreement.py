@@ -11,7 +11,7 @@ from eyas.errors import GateError
 from eyas.extract.agreement import Agreement, tally_of
 from eyas.extract.predictions import Predictions
 from eyas.extract.rules import ODD_NATS, Rules
-from eyas.extract.tally import Tally
+from eyas.extract.tally import Suspect, Tally
 from eyas.sampling import GREEDY, Sampling
 
 COOL = Sampling("vllm", 0.7, 1.0, 0)
@@ -99,7 +99,7 @@ def test_an_odd_sequence_is_named_even_where_its_dataset_may_disagree() -> None:
 @pytest.mark.parametrize(("tokens", "odd"), [(3, False), (6, False), (9, True), (40, True)])
 def test_short_sequences_are_not_odd_by_chance(tokens: int, odd: bool) -> None:
     """At least 2 % of tokens may differ: 6 in a row then happen once in 1.6e10 sequences, 8 once in 4e13."""
-    evidence = rules(min_agreement=1.0).odd_evidence(tokens, tokens)
+    evidence = rules(min_agreement=1.0).evidence(Suspect("s", tokens, tokens, tokens, None))
     assert evidence == pytest.approx(tokens * 3.912, rel=1e-3)
     assert (evidence > ODD_NATS) == odd
 
@@ -128,6 +128,25 @@ def test_counts_of_shards_add_up() -> None:
     assert [found.margin for found in whole.tallies["a"].worst] == [5.0] * 5
     assert whole.tallies["a"].checked == 32
     assert whole.tallies["a"].near_ties == 8
+
+
+def test_records_are_judged_by_the_limits_of_the_run_that_reads_them() -> None:
+    """22 tokens, 14 of which are others: too many where 2 % may be, not where 40 % may be."""
+    lenient = Agreement(rules(min_agreement=0.6), {"a": 2000})
+    for number in range(40):
+        add(lenient, "a", [0.0] * 24, f"a:{number}")
+    add(lenient, "a", [3.0] * 14 + [0.0] * 8, "a:40")
+    lenient.check()
+    assert lenient.report("a")["odd_sequences"] == 0
+    record = json.loads(json.dumps(lenient.to_json()))
+    strict = Agreement(rules(min_agreement=0.98), {"a": 2000})
+    strict.load(record)
+    with pytest.raises(GateError, match=r"1 of 41 sequences of a .*: a:40 \(14 of 22 tokens"):
+        strict.check()
+    again = lenient.fresh()
+    again.load(json.loads(json.dumps(strict.to_json())))
+    again.check()
+    assert again.tallies == lenient.tallies
 
 
 def test_a_foreign_record_is_refused() -> None:

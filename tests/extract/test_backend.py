@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 
+from eyas import gemm
 from eyas.errors import InputError
 from eyas.extract import backend as backend_module
 from eyas.extract import packing as packing_module
@@ -23,6 +24,8 @@ from tests.tiny_target import HIDDEN, write_target
 LAYERS = [2, 4, 5]
 TOLERANCE = 1e-5
 """Largest difference of float32 states between any two batches, relative to the length of each vector."""
+OWN_TOLERANCE = 2e-5
+"""The same from the model's own states, whose products are summed in another order."""
 
 
 LONG_ROPE = {
@@ -88,7 +91,7 @@ def far(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def check(
-    backend: TransformersBackend, sequences: Sequence[Sequence[int]], tolerance: float = TOLERANCE
+    backend: TransformersBackend, sequences: Sequence[Sequence[int]], tolerance: float = OWN_TOLERANCE
 ) -> None:
     """Against output_hidden_states; the last one through the model's final norm."""
     norm = decoder_of(backend.model).norm
@@ -245,6 +248,33 @@ def test_16_bit_targets(folder: Path, dtype: str) -> None:
 def test_long_pieces_are_cut_into_blocks(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing_module, "QUERY_BLOCK", 8)
     check(backend_of(llama), SEQUENCES)
+
+
+@pytest.mark.parametrize("window", [None, 8])
+def test_sequences_too_long_for_the_kept_mask(window: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing_module, "KEPT_SIZE", 64)  # the longest has 95
+    model = small("MistralConfig", sliding_window=window)
+    check(TransformersBackend(model, LAYERS), SEQUENCES)
+
+
+def test_the_products_of_the_layers_are_ours_and_those_of_the_reference_are_not(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fixture compares with what another library computes."""
+    product, widths = gemm._product, []
+
+    def watched(values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        widths.append(len(weight))
+        return product(values, weight, bias)
+
+    monkeypatch.setattr(gemm, "_product", watched)
+    backend = backend_of(llama)
+    backend.reference(SEQUENCES[1])
+    assert not widths
+    vars(backend)["unpackable"] = None
+    backend.states(SEQUENCES)
+    layers = decoder_of(backend.model).layers
+    assert len(widths) == 7 * len(layers), "q, k, v, o, gate, up, down of each"
 
 
 def test_the_models_own_attention_is_put_back(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,6 +143,20 @@ def test_leftovers_are_told_the_oldest_first() -> None:
     assert (paths.journal("extract") / "unknown").exists()
 
 
+@pytest.mark.parametrize(("host", "age_s", "told"), [("a", 50, False), ("a", 90_000, True), ("b", 50, True)])
+def test_what_another_machine_may_still_be_writing_is_let_alone(
+    host: str, age_s: float, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a shared folder the locks of another machine can't be seen. This one is b."""
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    journal = opened("theirs")
+    os.close(journal_lock(journal))
+    for path in journal.folder.rglob("*"):
+        os.utime(path, (time.time() - age_s,) * 2)
+    monkeypatch.setattr("socket.gethostname", lambda: "b")
+    assert [leftover.folder for leftover in leftovers(opened("ours").folder)] == [journal.folder] * told
+
+
 def test_bytes_that_a_store_shares_are_not_counted() -> None:
     shard = old("a", 1000, 5) / "train" / "shard-00000.safetensors"
     os.link(shard, "published")

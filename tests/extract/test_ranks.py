@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -175,6 +177,16 @@ def test_a_rank_whose_error_nobody_reads_shows_it_itself(monkeypatch: pytest.Mon
     assert together(make_teams(2), work)[1] is error
 
 
+def test_a_rank_that_is_stopped_waits_for_nobody() -> None:
+    """torchrun stops the others when rank 0 was killed, and its store lives on: nobody will ever read the message."""
+    _, second = make_teams(2)
+    began = time.monotonic()
+    with pytest.raises(SystemExit) as caught, second:
+        raise Interrupted(signal.SIGTERM)
+    assert caught.value.code == 143
+    assert time.monotonic() - began < 5
+
+
 def test_without_rank_0_the_others_end() -> None:
     first, second = make_teams(2)
     del first
@@ -245,6 +257,96 @@ def test_torchrun_with_a_backend_for_one_process(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="4 processes are too many"):
         start(ComputeParams(), one_process="x")
+
+
+@pytest.fixture
+def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """torchrun's store, and a process of torchrun's, as this one is after a call: rank 0 of two."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    server = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    monkeypatch.setattr(Team, "meet", lambda self, name: None)  # the other one is not there
+
+    def become(restarts: int, nodes: int, port: int = server.port) -> None:
+        values = {
+            "RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2 // nodes, "MASTER_PORT": port,
+            "TORCHELASTIC_RESTART_COUNT": restarts,
+        }  # fmt: skip
+        for name, value in values.items():
+            monkeypatch.setenv(name, str(value))
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+
+    yield become
+    del server
+
+
+CPU_ONLY = ComputeParams(accelerator="cpu")
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_a_restarted_group_of_one_node_begins_anew(agent: Callable[..., None]) -> None:
+    for restarts in range(3):
+        agent(restarts, nodes=1)
+        with start(CPU_ONLY) as team:
+            assert list(team.claims(2)) == [0, 1]
+            team.check()
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_a_restarted_group_of_several_nodes_is_refused(agent: Callable[..., None]) -> None:
+    """Its own failure is counted; that of another node, or a node that joins, is not."""
+    agent(1, nodes=2)
+    with pytest.raises(ConfigError, match="torchrun has restarted") as caught:
+        start(CPU_ONLY)
+    assert "--max-restarts 0" in str(caught.value.hint)
+    agent(0, nodes=2)
+    with start(CPU_ONLY):
+        pass
+    with pytest.raises(ConfigError, match="torchrun has restarted"):
+        start(CPU_ONLY)
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_a_group_that_shrank_to_one_node_is_refused(agent: Callable[..., None]) -> None:
+    agent(0, nodes=2)
+    with start(CPU_ONLY):
+        pass
+    agent(0, nodes=1)
+    with pytest.raises(ConfigError, match="torchrun has restarted"):
+        start(CPU_ONLY)
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_with_another_launcher_rank_0_serves_the_store(
+    agent: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    agent(0, nodes=1, port=port)
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE")
+    with start(CPU_ONLY) as team:
+        assert list(team.claims(1)) == [0]
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_a_process_whose_rank_0_was_killed_before_they_met(
+    agent: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent(0, nodes=1)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv(launch.FIRST_PID, str(os.getpid()))  # our parent is another one
+    with pytest.raises(EyasError, match="rank 0 is gone: it ended while this process was started"):
+        start(CPU_ONLY)
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_a_store_that_is_not_there(agent: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "CONNECT_S", 1.0)
+    agent(0, nodes=1, port=1)
+    with pytest.raises(EyasError, match="rank 0 is gone"):
+        start(CPU_ONLY)
 
 
 @pytest.mark.usefixtures("no_launcher")

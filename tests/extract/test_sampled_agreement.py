@@ -111,9 +111,9 @@ def test_sampled_answers_with_wrong_states(
         agreement.check()
     if fault == "swapped":  # the first two of every batch of 8
         assert "can't come from their states" in caught.value.what
-        names = {found.sequence_id for dataset in "ab" for found in agreement.tallies[dataset].oddest}
+        names = {found.sequence_id for dataset in "ab" for found in agreement.odd(dataset)}
         assert names <= {f"{'ab'[n % 2]}:{n}" for n in (0, 1, 8, 9, 16, 17, 24, 25, 32, 33)}
-        assert len(names) == agreement.tallies["a"].odd + agreement.tallies["b"].odd
+        assert len(names) == len(agreement.odd("a")) + len(agreement.odd("b"))
         assert len(names) >= 8  # a short one does not say enough
 
 
@@ -127,7 +127,7 @@ def test_two_swapped_sequences_late_in_a_run(
         count_one(agreement, head, answers, number, wrong)
     with pytest.raises(GateError, match=r"1 of 21 sequences of a can't come from their states: a:30"):
         agreement.check()
-    assert agreement.tallies["b"].oddest[0].sequence_id == "b:33"
+    assert agreement.odd("b")[0].sequence_id == "b:33"
 
 
 @pytest.mark.parametrize(

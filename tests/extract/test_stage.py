@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from eyas.extract.table import Sequences
 from eyas.extract.work import Work
 from eyas.published import forget_published
 from eyas.shards import HiddenStore
-from eyas.target.model import TargetStates
+from eyas.target.model import TargetHead, TargetStates
 from eyas.target.spec import TargetProfile
 from tests.extract.greedy import greedy_sequences, write_table
 from tests.extract.test_run import with_another_last_token
@@ -193,9 +193,27 @@ def test_a_flipped_byte_in_the_journal_after_a_crash(
     (folder / "val" / "shard-00000.safetensors").write_bytes(content)
     monkeypatch.setattr("eyas.extract.parts.boot_id", lambda: "the next boot")
     begun = counted(monkeypatch)
+    with monkeypatch.context() as faulty:
+        faulty.setattr(TransformersBackend, "states", shifted(TransformersBackend.states))
+        with pytest.raises(GateError, match="the comparison at the start of extraction"):
+            extract.main()
+    assert begun == [], "what is computed late is compared too"
+    let_go_of_locks()
     extract.main()
     assert begun == ["val 0"]
     assert (paths.hidden("val") / "shard-00000.safetensors").read_bytes() == first
+
+
+def shifted(states: Callable[..., list[TargetStates]]) -> Callable[..., list[TargetStates]]:
+    """Each row of a sequence is that of the token before."""
+
+    def wrong(self: TransformersBackend, sequences: Sequence[Sequence[int]]) -> list[TargetStates]:
+        return [
+            TargetStates(aux=found.aux.roll(1, dims=0), last=found.last.roll(1, dims=0))
+            for found in states(self, sequences)
+        ]
+
+    return wrong
 
 
 def test_too_little_disk_stops_before_any_work(project: Sequences, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,3 +256,17 @@ def test_too_little_memory_stops_before_any_work(project: Sequences, monkeypatch
     assert caught.value.where == "b:1"
     assert "reassemble.max_length" in str(caught.value.hint)
     assert begun == []
+
+
+def test_a_head_that_does_not_fit(project: Sequences, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the layers, on their GPU."""
+
+    def exhausted(self: TargetHead, device: torch.device) -> TargetHead:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB.")
+
+    monkeypatch.setattr(TargetHead, "to", exhausted)
+    with pytest.raises(
+        GateError, match="the target's head, beside its layers, does not fit on cpu"
+    ) as caught:
+        extract.main()
+    assert "device_map" in str(caught.value.hint)

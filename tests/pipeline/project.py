@@ -50,7 +50,7 @@ TINY: dict[str, Any] = {
     "reassemble": {"val_share": 0.2},
     "vocab": {"draft_vocab_size": 512},
     "train": {"epochs": 2, "batch_tokens": 1024},
-    "engine": {"concurrency": [1, 2], "prompts_at_concurrency_1": 1, "max_disagreement": 0.25},
+    "engine": {"concurrency": [1, 2], "prompts_at_concurrency_1": 1, "rounds": 1, "max_disagreement": 0.25},
 }
 
 

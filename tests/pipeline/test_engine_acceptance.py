@@ -15,21 +15,27 @@ from eyas import tokenkinds
 from eyas.drafter.batch import pack
 from eyas.drafter.config import DrafterConfig
 from eyas.drafter.model import Drafter
+from eyas.drafter.rules import SampledRule
 from eyas.drafter.unroll import unroll
 from eyas.drafter.vocab import VocabMap
+from eyas.engine.accepted import accepted
+from eyas.engine.asking import GREEDY, Asking
 from eyas.engine.client import Endpoint, ask
 from eyas.engine.compare import compare
-from eyas.engine.measure import measure
+from eyas.engine.measure import Measurement, measure
 from eyas.engine.questions import Question, levels
+from eyas.engine.run import DRAFT_ARGS
+from eyas.engine.runs import token_ids
 from eyas.evaluate.replay import replay
-from eyas.evaluate.report import count
-from eyas.export.check import check_plain
-from eyas.export.plain import write_plain
+from eyas.evaluate.tally import count, count_at_most
+from eyas.sampling import Sampling
 from eyas.serving.params import ServerParams
 from eyas.serving.vllm import LocalVllm
 from eyas.shards import HiddenStore, SequenceStates, ShardWriter, StoreMeta, label_positions
+from eyas.speculation import DRAFT_SAMPLING
 from eyas.target.model import TargetHead, capture, load_target
 from eyas.target.spec import TargetProfile
+from tests.export.plain import check_plain, write_plain
 from tests.tiny_target import profile_of, write_target
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(600)]
@@ -89,7 +95,13 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Held:
 
 
 def extracted(
-    directory: Path, folder: Path, profile: TargetProfile, head: TargetHead, questions: list[Question]
+    directory: Path,
+    folder: Path,
+    profile: TargetProfile,
+    head: TargetHead,
+    questions: list[Question],
+    *,
+    greedy: bool = True,
 ) -> HiddenStore:
     model = load_target(folder, "float32")
     meta = StoreMeta(
@@ -110,7 +122,8 @@ def extracted(
         states = capture(model, ids.unsqueeze(0), None, profile.aux_layer_ids)
         last = states.last[0, labels.long()].clone()
         logits = head.logits(last)
-        assert torch.equal(logits.argmax(-1), ids[labels.long() + 1])  # or nothing below would mean anything
+        if greedy:  # or nothing below would mean anything
+            assert torch.equal(logits.argmax(-1), ids[labels.long() + 1])
         writer.add(
             SequenceStates(
                 question.sequence_id,
@@ -171,37 +184,91 @@ def draft_vocab(held: Held) -> VocabMap:
     return VocabMap.of_ids(torch.tensor(sorted(kept)), held.profile.vocab_size)
 
 
+def accepted_by_engine(
+    held: Held, folder: Path, draft_tokens: int, asking: Asking = GREEDY, sampling: str = "greedy"
+) -> Measurement:
+    """Real vLLM with the drafter of a folder answers all questions."""
+    speculative = {
+        "method": "eagle3",
+        "model": str(folder),
+        "num_speculative_tokens": draft_tokens,
+        "draft_sample_method": sampling,
+    }
+    server = replace(SERVER, extra_args=[*SERVER.extra_args, *DRAFT_ARGS])
+    with LocalVllm(held.folder, held.profile.name, "float32", server, "test-with", speculative) as vllm:
+        endpoint = Endpoint(vllm.base_url, held.profile.name, SERVER, asking)
+        return measure(endpoint, levels(held.questions, [8], prompts_at_1=1), None)
+
+
 @pytest.mark.parametrize(
-    "flags",
+    ("flags", "draft_tokens"),
     [
-        pytest.param({}, id="plain", marks=pytest.mark.stress),
+        pytest.param({}, 3, id="plain", marks=pytest.mark.stress),
         pytest.param(
-            {"norm_before_fc": True, "norm_before_residual": True, "norm_output": True}, id="three norms"
+            {"norm_before_fc": True, "norm_before_residual": True, "norm_output": True}, 3, id="three norms"
         ),
-        pytest.param({"fc_norm": True}, id="fc_norm", marks=pytest.mark.stress),
+        pytest.param({"fc_norm": True}, 1, id="fc_norm, 1 draft token", marks=pytest.mark.stress),
+        pytest.param({"norm_output": True}, 5, id="norm_output, 5 draft tokens", marks=pytest.mark.stress),
     ],
 )
-def test_the_engine_accepts_what_was_simulated(held: Held, tmp_path: Path, flags: dict[str, Any]) -> None:
+def test_the_engine_accepts_what_was_simulated(
+    held: Held, tmp_path: Path, flags: dict[str, Any], draft_tokens: int
+) -> None:
     vocab = draft_vocab(held)
     drafter = trained(held, vocab, flags)
     write_plain(tmp_path, drafter, vocab, held.profile, "float32")
     check_plain(tmp_path, held.profile)
-    rounds = replay(drafter, vocab, held.store, held.head.embedding, DRAFT_TOKENS).rounds
-    rounds = rounds.filter(rounds["draft_tokens"] == DRAFT_TOKENS)
-    simulated = count(rounds, DRAFT_TOKENS)
-    speculative = {"method": "eagle3", "model": str(tmp_path), "num_speculative_tokens": DRAFT_TOKENS}
-    with LocalVllm(held.folder, held.profile.name, "float32", SERVER, "test-with", speculative) as server:
-        endpoint = Endpoint(server.base_url, held.profile.name, SERVER)
-        measured = measure(endpoint, levels(held.questions, [8], prompts_at_1=1), None)
-
+    rounds = replay(drafter, vocab, held.store, held.head.embedding, draft_tokens).rounds
+    rounds = rounds.filter(rounds["draft_tokens"] == draft_tokens)
+    simulated = count(rounds, draft_tokens)
+    measured = accepted_by_engine(held, tmp_path, draft_tokens)
     stored = {each.sequence_id: each.answer_ids for each in held.questions}
-    assert compare(stored, measured.answers[8]).differences == []
-    assert measured.acceptance is not None
-    engine = measured.acceptance["d"]
-    assert engine.drafts == simulated.drafts
-    # An engine also counts what it accepts behind the end of an answer; the simulation can't know that.
-    past_end = int((rounds["past_end"] > 0).sum())
-    for in_engine, in_simulation in zip(engine.accepted_at, simulated.accepted_at, strict=True):
-        assert in_simulation <= in_engine <= in_simulation + past_end
+    assert compare(stored, token_ids(measured, 8)).differences == []
+    found = accepted(measured, 8, ["d"], dict.fromkeys(stored, "d"))
+    assert found.in_answers == simulated  # every draft of every answer
+    # The engine's counters hold what it accepts behind the end of an answer too; the simulation can't know that.
+    assert found.counted is not None
+    assert found.counted.drafts == simulated.drafts
+    at_most = count_at_most(rounds, draft_tokens).accepted_at
+    for low, counted, high in zip(simulated.accepted_at, found.counted.accepted_at, at_most, strict=True):
+        assert low <= counted <= high
     assert simulated.length is not None
-    assert 1.2 < simulated.length < 3.8  # both ends would hide a mistake
+    assert 1.2 < simulated.length < draft_tokens + 0.8  # both ends would hide a mistake
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("drafting", DRAFT_SAMPLING)
+def test_the_engine_accepts_what_was_expected_of_sampled_answers(
+    held: Held, tmp_path_factory: pytest.TempPathFactory, drafting: str
+) -> None:
+    """Both sides are samples: 16 prompts, 3 seeds, whose rates are compared within three standard errors."""
+    asking = Asking(temperature=0.3, top_p=0.95, top_k=50, max_tokens=ANSWER_TOKENS, seed=3)
+    many = replace(
+        held,
+        questions=[
+            replace(each, sequence_id=f"{each.sequence_id}.{n}") for each in held.questions for n in range(3)
+        ],
+    )
+    with LocalVllm(held.folder, held.profile.name, "float32", SERVER, "test-sampled") as vllm:
+        endpoint = Endpoint(vllm.base_url, held.profile.name, SERVER, replace(asking, seed=4))
+        answers = ask(endpoint, many.questions, concurrency=8)
+    sampled = [replace(each, answer_ids=answers.token_ids[each.sequence_id]) for each in many.questions]
+    directory = tmp_path_factory.mktemp("sampled")
+    store = extracted(directory / "hidden", held.folder, held.profile, held.head, sampled, greedy=False)
+    vocab = draft_vocab(held)
+    drafter = trained(held, vocab, {"norm_output": True})
+    write_plain(directory / "drafter", drafter, vocab, held.profile, "float32")
+    rule = SampledRule(held.head, Sampling("vllm", asking.temperature, asking.top_p, asking.top_k), drafting)
+    rounds = replay(drafter, vocab, store, held.head.embedding, DRAFT_TOKENS, rule).rounds
+    expected = count(rounds.filter(rounds["draft_tokens"] == DRAFT_TOKENS), DRAFT_TOKENS)
+    measured = accepted_by_engine(many, directory / "drafter", DRAFT_TOKENS, asking, drafting)
+    found = accepted(measured, 8, ["d"], {each.sequence_id: "d" for each in many.questions})
+    assert found.in_answers is not None
+    assert found.errors is not None
+    assert found.in_answers.drafts > 400
+    pairs = zip(found.in_answers.rates, expected.rates, found.errors.rates, strict=True)
+    for place, (rate, simulated, error) in enumerate(pairs, start=1):
+        assert rate is not None
+        assert simulated is not None
+        assert abs(rate - simulated) < 3 * error * 2**0.5 + 0.04 * simulated, f"position {place}"
+    assert 0.1 < (found.in_answers.rates[0] or 0) < 0.9

@@ -131,6 +131,29 @@ def test_torchrun_gives_the_bytes_of_one_process(alone: Path, two: Path) -> None
     assert len(names) == len(set(names)), "a shard was computed twice"
 
 
+def test_a_group_that_torchrun_restarts_repeats_nothing_that_was_finished(alone: Path, two: Path) -> None:
+    restarting = [*TORCHRUN[:-1], "1"]
+    output = ended(two, *restarting, LIFE, EYAS_TEST_FAIL_RANK="1", EYAS_TEST_DELAY_S="0.1")
+    assert output.count("error: planted") == 1
+    lines = [line.split() for line in computed(two)]
+    assert len({pid for _, pid, *_ in lines}) == 4
+    names = [(split, number) for _, _, split, number in lines]
+    assert len(names) - len(set(names)) <= 4, "each of the two had one in work and one being written"
+    assert store_bytes(two) == store_bytes(alone)
+
+
+def test_the_others_end_when_rank_0_is_killed_under_torchrun(two: Path) -> None:
+    """Its store lives on, and nobody reads what they have to say."""
+    with started(two, *TORCHRUN, LIFE, EYAS_TEST_DELAY_S="0.2") as process:
+        lines = wait_for_shards(two, 4)
+        began = time.monotonic()
+        os.kill(next(int(pid) for rank, pid, *_ in lines if rank == "0"), signal.SIGKILL)
+        process.communicate(timeout=60)
+        assert nobody_left(process.pid)
+        assert time.monotonic() - began < 20
+    assert not (two / "data/hidden").exists()
+
+
 def test_the_stage_starts_its_own_processes_and_a_dead_one_loses_its_shard_only(
     alone: Path, two: Path
 ) -> None:

@@ -20,6 +20,7 @@ from eyas.serving.endpoint import (
     external_base_url,
     external_base_urls,
     read_metrics,
+    read_page,
     trusts_proxies,
 )
 
@@ -207,6 +208,14 @@ def test_the_version_of_sglang_is_in_its_server_info(
     del pages["/version"]
     pages["/server_info"] = (200, '{"version":"0.5.23","status":"ready"}')
     assert check_model(base_url, "target").version == "0.5.23"
+
+
+def test_a_page_is_a_json_object_or_nothing(base_url: str, pages: dict[str, tuple[int, str]]) -> None:
+    pages["/odd"] = (200, "[1]")
+    pages["/text"] = (200, "hello")
+    pages["/good"] = (200, '{"a": 1}')
+    found = [read_page(base_url, page) for page in ("good", "odd", "text", "absent")]
+    assert found == [{"a": 1}, None, None, None]
 
 
 def test_another_model_is_refused_with_both_names(base_url: str) -> None:

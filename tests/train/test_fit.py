@@ -203,6 +203,24 @@ def test_a_drafter_that_does_not_learn_is_named(
     assert not result.summary["rises_above_untrained"]
 
 
+def test_a_stop_within_the_first_epoch_says_so_too(
+    inputs: FitInputs, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    params = dataclasses.replace(OVERFIT, lr=1e-9, val_every_steps=1, early_stopping=2, batch_tokens=64)
+    result = train(inputs, params, tmp_path)
+    assert result.summary["stopped_early"]
+    assert result.summary["steps"] == 3
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert sum("the drafter does not learn" in message for message in warnings) == 1
+
+
+def test_seconds_are_told_apart(inputs: FitInputs, tmp_path: Path) -> None:
+    compute = dataclasses.replace(COMPUTE, checkpoint_every_s=0.0)
+    speed = train(inputs, dataclasses.replace(OVERFIT, epochs=2), tmp_path, compute).speed
+    assert 0 < speed["seconds_validating"] < speed["seconds"]
+    assert 0 < speed["seconds_saving"] < speed["seconds"]
+
+
 def test_val_sequences_choose_by_id(inputs: FitInputs, tmp_path: Path) -> None:
     result = train(inputs, dataclasses.replace(OVERFIT, epochs=1, val_sequences=3), tmp_path)
     assert result.summary["val_sequences"] == 3

@@ -14,10 +14,12 @@ import torch
 from eyas.errors import ArtifactError, JournalInUse
 from eyas.published import forget_published, is_published
 from eyas.train import fit as fit_module
+from eyas.train import journal as journal_module
 from eyas.train.course import Course
 from eyas.train.curves import METRICS, rewind
 from eyas.train.data import DrafterData
 from eyas.train.fit import FitInputs, FitResult, fit
+from eyas.train.journal import TrainJournal
 from eyas.train.loop import RunLoop
 from eyas.train.module import DrafterModule
 from eyas.train.record import Record, Validation, Window
@@ -100,6 +102,61 @@ def test_ended_before_each_save(
         break
     assert ends >= undisturbed.summary["steps"] - 1
     assert_same_bits(undisturbed, result)
+
+
+@pytest.mark.parametrize(
+    ("change", "pass_tokens", "name", "calls"),
+    [
+        ({"precision": "bf16-mixed"}, None, "_step", 5),
+        ({"precision": "bf16-mixed", "ema": 0.0, "optimizer": "adamw"}, None, "validation_step", 5),
+        ({}, 30, "_pass", 12),
+        ({"freeze_lm_head": True, "publish": "last"}, 30, "_pass", 9),
+    ],
+    ids=["bf16", "bf16-validation", "between-passes", "frozen-head"],
+)
+def test_every_way_of_computing_goes_on_to_the_same_bits(
+    inputs: FitInputs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, Any],
+    pass_tokens: int | None,
+    name: str,
+    calls: int,
+) -> None:
+    params = dataclasses.replace(EVERYTHING, epochs=2, **change)
+    compute = dataclasses.replace(EACH_STEP, pass_tokens=pass_tokens)
+    whole = train(inputs, params, tmp_path / "whole", compute)
+    with monkeypatch.context() as patch:
+        end_at(patch, DrafterModule, name, calls)
+        with pytest.raises(Ended):
+            train(inputs, params, tmp_path / "ended", compute)
+    result = train(inputs, params, tmp_path / "ended", compute)
+    assert result.record.resumed == 1
+    assert_same_bits(whole, result)
+
+
+def test_ended_while_the_best_weights_are_written(
+    inputs: FitInputs, undisturbed: FitResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their file is ahead of the state, which still names the one before; a torn one has another name."""
+    write = journal_module.write_tensors
+
+    def torn(path: Path, tensors: Any, metadata: Any = None) -> None:
+        path.with_name(f"{path.name}.0.tmp").write_bytes(b"half")
+        raise Ended
+
+    for failing in (torn, None):
+        with monkeypatch.context() as patch:
+            patch.setattr(journal_module, "write_tensors", failing or write)
+            if failing is None:  # it is whole, but the state that names it is not written
+                end_at(patch, TrainJournal, "save", 4)
+            with pytest.raises(Ended):
+                train(inputs, EVERYTHING, tmp_path, EACH_STEP)
+    result = train(inputs, EVERYTHING, tmp_path, EACH_STEP)
+    assert_same_bits(undisturbed, result)
+    best = [path.name for path in result.journal.directory.glob("best-*")]
+    assert best == [f"best-{result.summary['best_step']}.safetensors"]
+    assert not list(result.journal.directory.glob("*.tmp"))
 
 
 def test_ended_between_training_and_publishing(

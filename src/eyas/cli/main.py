@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from eyas.cli import peek, report, status
+from eyas.cli import convert, doctor, peek, report, status
 from eyas.errors import EyasError
 
 
@@ -34,6 +34,8 @@ def _parser() -> argparse.ArgumentParser:
     for name, module, text in (
         ("status", status, "how far generation is, while it runs or after"),
         ("peek", peek, "single rows of answers, readable: every invisible character shown"),
+        ("convert", convert, "a drafter from one checkpoint format to another"),
+        ("doctor", doctor, "why a drafter is accepted less than it was trained to be"),
         ("report", report, "the page of the run, one HTML file, from what has been reported so far"),
     ):
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")

@@ -10,65 +10,81 @@ from torch import Tensor
 
 from eyas.drafter.batch import pack
 from eyas.drafter.chainrows import anchors_of
+from eyas.drafter.living import living_steps
 from eyas.drafter.model import Drafter
-from eyas.drafter.unroll import draft_steps
+from eyas.drafter.rules import GreedyRule, Rule
 from eyas.drafter.vocab import VocabMap
 from eyas.shards import SequenceStates
 
+GREEDY_RULE = GreedyRule()
+
 
 @dataclass(frozen=True)
-class ChainHits:
-    """Draft steps of one sequence. P anchors, S steps."""
+class DraftChains:
+    """Draft steps of one sequence, each after the stored tokens. P anchors, S steps."""
 
     anchors: Tensor
     """int64 [P]: slots p with x[p+1] and x[p+2] generated, ascending."""
-    hits: Tensor
-    """bool [P, S]: the step's most likely token is the target's, and the one that was generated; False past the end."""
     proposals: Tensor
-    """int64 [P, S]: the step's most likely token, as target id; -1 past the end. Meaningful up to the first miss."""
+    """int64 [P, S]: the step's most likely token, as target id; -1 behind a step that can't have been accepted, and past
+    the end."""
+    follow: Tensor
+    """float32 [P, S]: probability that the step was accepted given the stored token, if the steps before it were; 0 or 1
+    where the drafter is greedy; 0 where there is no proposal."""
+    expected: Tensor
+    """float32 [P, S]: the same before the stored token is known."""
+
+    @property
+    def hits(self) -> Tensor:
+        """bool [P, S], of a greedy drafter: this step and all before it are accepted."""
+        return self.follow > 0
 
 
 @torch.no_grad()
 def draft_chain_hits(
     drafter: Drafter, vocab: VocabMap, states: SequenceStates, embedding: Tensor, steps: int
-) -> ChainHits:
+) -> DraftChains:
     """Replay one sequence; see `replay_chains`."""
     return next(iter(replay_chains(drafter, vocab, [states], embedding, steps)))
 
 
 @torch.no_grad()
 def replay_chains(
-    drafter: Drafter, vocab: VocabMap, sequences: Sequence[SequenceStates], embedding: Tensor, steps: int
-) -> Iterator[ChainHits]:
+    drafter: Drafter,
+    vocab: VocabMap,
+    sequences: Sequence[SequenceStates],
+    embedding: Tensor,
+    steps: int,
+    rule: Rule = GREEDY_RULE,
+) -> Iterator[DraftChains]:
     """Replay the draft chains of each sequence, together in one batch, in order.
 
     Exact for greedily generated sequences: until the first miss the tokens fed equal the engine's, and after it
-    nothing is accepted. Where a sampled token is not the target's most likely one, every draft ends, since the
-    stored states go on with another token than greedy decoding would. `embedding` is the target's, [V, H].
+    nothing is accepted. Exact in distribution for sampled ones with a rule that knows their sampling: see
+    `eyas.drafter.rules`. `embedding` is the target's, [V, H].
     """
     counts = [len(anchors_of(states.loss_mask)) for states in sequences]
     if not any(counts):
         yield from (_no_anchors(steps) for _ in sequences)
         return
     batch = pack(sequences, steps)
-    proposals = torch.stack(
-        [
-            vocab.to_target(drafter.lm_head(step.normed).argmax(dim=-1))
-            for step in draft_steps(drafter, batch, embedding, steps)
-        ],
-        dim=1,
-    )  # [P, S]
-    proposals = torch.where(batch.step_valid, proposals, -1)
-    greedy = batch.argmax[batch.step_labels] == batch.step_next
-    hits = batch.step_valid & greedy & (proposals == batch.step_next)
-    split_hits, split_proposals = hits.split(counts), proposals.split(counts)
-    for states, own_hits, own_proposals in zip(sequences, split_hits, split_proposals, strict=True):
-        yield ChainHits(anchors=anchors_of(states.loss_mask), hits=own_hits, proposals=own_proposals)
+    anchors = len(batch.anchors)
+    device = batch.anchors.device
+    proposals = torch.full((anchors, steps), -1, device=device)
+    follow, expected = (torch.zeros(anchors, steps, device=device) for _ in range(2))
+    for number, step in enumerate(living_steps(drafter, batch, embedding, steps, rule.judge(batch, vocab))):
+        proposals[step.rows, number] = step.judged.proposals
+        follow[step.rows, number] = step.judged.follow
+        expected[step.rows, number] = step.judged.expected
+    parts = zip(*(table.split(counts) for table in (proposals, follow, expected)), strict=True)
+    for states, (own_proposals, own_follow, own_expected) in zip(sequences, parts, strict=True):
+        yield DraftChains(anchors_of(states.loss_mask), own_proposals, own_follow, own_expected)
 
 
-def _no_anchors(steps: int) -> ChainHits:
-    return ChainHits(
+def _no_anchors(steps: int) -> DraftChains:
+    return DraftChains(
         anchors=torch.empty(0, dtype=torch.int64),
-        hits=torch.empty(0, steps, dtype=torch.bool),
         proposals=torch.empty(0, steps, dtype=torch.int64),
+        follow=torch.empty(0, steps),
+        expected=torch.empty(0, steps),
     )

@@ -68,11 +68,18 @@ class DrafterConfig:
             values = json.loads(path.read_text())
         except FileNotFoundError as error:
             raise ArtifactError("no drafter config here", where=str(path), hint="dvc repro train") from error
+        except ValueError as error:
+            raise ArtifactError(
+                f"the drafter config is not JSON: {error}", where=str(path), hint="dvc repro train"
+            ) from error
         known = {field.name for field in fields(cls)}
-        if set(values) != known:
-            wrong = sorted(set(values) ^ known)
+        if not isinstance(values, dict) or set(values) != known:
+            wrong = sorted(set(values) ^ known) if isinstance(values, dict) else "all"
             raise ArtifactError(f"drafter config: missing or unknown keys {wrong}", where=str(path))
-        return cls(**values)
+        try:
+            return cls(**values)
+        except ValueError as error:
+            raise ArtifactError(f"drafter config: {error}", where=str(path)) from error
 
     def write(self, path: Path) -> None:
         write_json(path, asdict(self))

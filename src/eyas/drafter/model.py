@@ -16,6 +16,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from eyas.drafter.config import DrafterConfig
 from eyas.drafter.norm import RMSNorm, unit_rms
+from eyas.gemm import linear
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        gated: Tensor = self.down_proj(functional.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
-        return gated
+        gate, up = linear(hidden, self.gate_proj.weight), linear(hidden, self.up_proj.weight)
+        return linear(functional.silu(gate) * up, self.down_proj.weight)
 
 
 class DrafterLayer(nn.Module):
@@ -88,7 +89,7 @@ class DrafterLayer(nn.Module):
     def output(self, feature: Tensor, normed: Tensor, attended: Tensor) -> Tensor:
         """Layer output g [N, H] from the step's feature and its hidden_norm [N, H], attention result [N, heads * D]."""
         residual = normed if self.config.norm_before_residual else feature
-        hidden = residual + self.self_attn.o_proj(attended)
+        hidden = residual + linear(attended, self.self_attn.o_proj.weight)
         result: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
         return result
 
@@ -106,7 +107,7 @@ class Projections:
 
     def of_feature(self, normed: Tensor) -> Tensor:
         """The feature's half, [N, W], from normed features [N, H]."""
-        return functional.linear(normed, self.feature)
+        return linear(normed, self.feature)
 
 
 class Drafter(nn.Module):
@@ -139,12 +140,11 @@ class Drafter(nn.Module):
             weights: list[Any] = [norm.weight for norm in self.fc_norm]
             weight = weight * torch.cat(weights)
             aux = unit_rms(aux.unflatten(-1, (config.num_aux_layers, -1)), config.rms_norm_eps).flatten(-2)
-        return functional.linear(aux, weight)
+        return linear(aux, weight)
 
     def logits(self, output: Tensor) -> Tensor:
         """Draft logits [N, Vd] from the layer output [N, H]."""
-        logits: Tensor = self.lm_head(self.norm(output))
-        return logits
+        return linear(self.norm(output), self.lm_head.weight)
 
     def rotation(self, positions: Tensor) -> Rotation:
         """Rope for integer positions [N]."""

@@ -22,6 +22,7 @@ from eyas.drafter.batch import DraftBatch
 from eyas.drafter.divergence import Divergence, diverge
 from eyas.drafter.objective import Objective
 from eyas.drafter.vocab import VocabMap
+from eyas.gemm import linear
 
 CHUNK_ELEMENTS = {"cpu": 2**21, "cuda": 2**26}
 """Logits of a chunk: on a CPU few enough that passes over them stay in cache."""
@@ -135,7 +136,8 @@ class _RowLoss(torch.autograd.Function):
         rows: _Rows = ctx.rows
         batch = rows.batch
         upstream = torch.where(batch.label_anchors >= 0, upstream, 0)  # [L, S]
-        head_gradient = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        # added up over chunks in the type of the master weights
+        head_gradient = torch.zeros_like(weight, dtype=ctx.head_type) if ctx.needs_input_grad[1] else None
         found = outputs.new_empty(len(upstream), batch.steps, outputs.shape[1])  # [L, S, H]
         for labels, kept in zip(ctx.chunks, ctx.kept, strict=True):
             inputs = rows.inputs(outputs, labels)  # [R, H]
@@ -144,14 +146,14 @@ class _RowLoss(torch.autograd.Function):
                 scored = _score(rows, labels, inputs, weight, target_head)
                 gradient = scored.gradient.flatten(0, 1).to(weight.dtype)
             scale = upstream[labels].reshape(-1, 1).to(inputs.dtype)  # [R, 1]
-            found[labels] = (torch.mm(gradient, weight) * scale).view(-1, batch.steps, outputs.shape[1])
+            found[labels] = (linear(gradient, weight.T) * scale).view(-1, batch.steps, outputs.shape[1])
             if head_gradient is not None:
-                head_gradient.addmm_(gradient.T, inputs.mul_(scale))
+                head_gradient += linear(gradient.T, inputs.mul_(scale).T)
         steps = [
             torch.where(valid.unsqueeze(1), found[labels, step], 0).to(ctx.output_type)  # [P, H]
             for step, (valid, labels) in enumerate(zip(batch.step_valid.T, batch.step_labels.T, strict=True))
         ]
-        return (None, None if head_gradient is None else head_gradient.to(ctx.head_type), *steps)
+        return (None, head_gradient, *steps)
 
 
 def _product_type(head: Tensor) -> torch.dtype:
@@ -164,8 +166,8 @@ def _score(rows: _Rows, labels: slice, inputs: Tensor, head: Tensor, target_head
     """Losses and gradients of a chunk from the draft's normed outputs [C * S, H]."""
     targets = rows.targets
     wide = torch.promote_types(head.dtype, torch.float32)
-    logits = torch.mm(inputs, head.T).to(wide)  # [C * S, Vd]
-    target_logits = torch.mm(targets.normed[labels].to(head.dtype), target_head.T).to(wide)  # [C, Vd]
+    logits = linear(inputs, head).to(wide)  # [C * S, Vd]
+    target_logits = linear(targets.normed[labels].to(head.dtype), target_head).to(wide)  # [C, Vd]
     return diverge(
         logits.unflatten(0, (-1, rows.batch.steps)),
         target_logits,

@@ -28,6 +28,7 @@ from eyas.drafter.batch import DraftBatch
 from eyas.drafter.flex import visible_blocks
 from eyas.drafter.model import Drafter, Projections
 from eyas.drafter.norm import unit_rms
+from eyas.gemm import linear
 
 
 @dataclass(frozen=True)
@@ -107,12 +108,12 @@ class _Start:
 def _start(projections: Projections, embedded: Tensor, normed: Tensor, anchors: Tensor) -> _Start:
     """From embeddings at unit rms and normed features, [N, H] each: queries of anchors, keys and values of all slots."""
     query_width, kv_width, _ = projections.widths
-    pairs = functional.linear(embedded, projections.token[query_width:])  # [N, 2 K D]
-    query = functional.linear(embedded[anchors], projections.token[:query_width])  # [P, Q D]
-    both = pairs + functional.linear(normed, projections.feature[query_width:])
+    pairs = linear(embedded, projections.token[query_width:])  # [N, 2 K D]
+    query = linear(embedded[anchors], projections.token[:query_width])  # [P, Q D]
+    both = pairs + linear(normed, projections.feature[query_width:])
     keys, values = both.split(kv_width, dim=-1)
     return _Start(
-        queries=query + functional.linear(normed[anchors], projections.feature[:query_width]),
+        queries=query + linear(normed[anchors], projections.feature[:query_width]),
         keys=keys,
         values=values,
         by_token=torch.cat((query, pairs[anchors]), dim=-1),

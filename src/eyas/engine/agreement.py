@@ -1,24 +1,41 @@
-"""The real engine against the simulation, and what of it fails the stage."""
+"""The real engine against the simulation: differences of acceptance, and what the sampling error explains of them."""
 
 from __future__ import annotations
 
 import json
-import logging
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eyas.acceptance import AcceptanceCounts
-from eyas.errors import ArtifactError, GateError
-from eyas.metrics import write_report
-
-logger = logging.getLogger(__name__)
+from eyas.engine.accepted import Accepted
+from eyas.errors import ArtifactError
 
 MIN_DRAFTS = 500
 """Fewer say too little: over 500 drafts a rate of 0.4 has a standard error of 0.02, so 5 % of itself."""
-
 MIN_GREEDY_SHARE = 0.9
-"""With fewer tokens that are the target's argmax, the stored answers were sampled: the simulation is a lower bound."""
+"""With fewer tokens that are the target's argmax, the stored answers were sampled: a greedy engine gives others."""
+SIGMAS = 3.0
+"""Standard errors that chance may take; some dozen rates are compared in one run."""
+NEAR_TIES = 3
+"""Drafts that may end differently although the answers are the same: rounding decides between two likely drafts."""
+NORMAL_95 = 1.959964
+"""Half the width of a 95 % interval in standard errors."""
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """One rate of one entry of reports/engine.json, measured and simulated."""
+
+    rate: str
+    """length, at_1, at_2, ..."""
+    measured: float
+    simulated: float
+    difference: float
+    """Relative to the simulated one."""
+    allowed: float
+    """So much of it chance explains, relative too."""
 
 
 def read_simulation(path: Path) -> dict[str, Any]:
@@ -36,102 +53,77 @@ def read_simulation(path: Path) -> dict[str, Any]:
     return report
 
 
-def differences(measured: AcceptanceCounts, simulated: Mapping[str, Any]) -> dict[str, float | None]:
+def differences(
+    measured: Accepted, simulated: Mapping[str, Any] | None, draft_tokens: int
+) -> dict[str, float | None]:
     """Relative difference (measured - simulated) / simulated of the acceptance length and of each position's rate.
 
-    A position is None unless both sides counted MIN_DRAFTS drafts and the simulation accepted something there.
+    Where the engine does not tell what it accepted behind the end of an answer, the simulation is the interval between
+    nothing and all of that, and the nearer end counts. A position is None unless both sides counted MIN_DRAFTS drafts
+    and the simulation accepted something there.
 
     Args:
-        measured: counts of the engine.
-        simulated: an entry of reports/acceptance.json.
+        measured: what the engine counted.
+        simulated: an entry of by_draft_tokens in reports/acceptance.json; None: there is none.
+        draft_tokens: of both.
     """
-    rates = simulated["acceptance"]
-    enough = min(measured.drafts, simulated["drafts"]) >= MIN_DRAFTS
-    result = {"length": _relative(measured.length, rates["length"])}
-    for position, rate in enumerate(measured.rates, start=1):
-        result[f"at_{position}"] = _relative(rate, rates.get(f"at_{position}")) if enough else None
+    keys = ["length", *(f"at_{position}" for position in range(1, draft_tokens + 1))]
+    counts = measured.best
+    if counts is None or simulated is None or len(counts.accepted_at) != draft_tokens:
+        return dict.fromkeys(keys)
+    rates = counts.acceptance()
+    exact = measured.in_answers is not None
+    enough = min(counts.drafts, simulated["drafts"]) >= MIN_DRAFTS
+    result: dict[str, float | None] = {}
+    for key in keys:
+        low, high = simulated["acceptance"].get(key), simulated["at_most"].get(key)
+        found = rates[key]
+        if found is None or not low or not (enough or key == "length"):
+            result[key] = None
+            continue
+        nearest = low if exact else min(max(found, low), max(high or low, low))
+        result[key] = round((found - nearest) / low, 5)
     return result
 
 
-def find_faults(report: Mapping[str, Any], max_disagreement: float) -> list[str]:
-    """Why the engine's report must fail the stage, one sentence each; empty if it must not.
-
-    Only fp32 answers must be the same with and without drafter: in 16 bits, a batch of another shape may round a
-    near tie the other way.
-
-    Args:
-        report: contents of reports/engine.json.
-        max_disagreement: of the acceptance length, relative; judged where MIN_DRAFTS drafts were counted. Drafted
-            tokens behind the end of an answer may count as accepted in the engine, never in the simulation.
-    """
-    faults = []
-    answers = report["answers"]["with_drafter_as_without"]
-    if report["dtype"] == "float32" and answers is not None and answers["identical"] < answers["answers"]:
-        first = answers["first_difference"]
-        faults.append(
-            f"{answers['answers'] - answers['identical']} of {answers['answers']} answers change with the drafter, "
-            f"first {first['sequence_id']} at token {first['position']}: {first['expected']} without, "
-            f"{first['found']} with it"
-        )
-    for name, entry in [*report["datasets"].items(), ("all datasets", report["overall"])]:
-        measured, simulated = entry["acceptance"]["length"], entry["simulated"]
-        if judged(entry):
-            beyond = max(measured - simulated["length_at_most"], simulated["length"] - measured)
-            if beyond > max_disagreement * simulated["length"]:
-                faults.append(
-                    f"{name}: acceptance length {measured:.3f} in the engine, {simulated['length']:.3f} simulated, "
-                    f"{entry['difference']['length']:+.1%}"
-                )
-    return faults
-
-
-def judged(entry: Mapping[str, Any]) -> bool:
+def judged(entry: Mapping[str, Any], *, greedy: bool) -> bool:
     """Whether an entry of reports/engine.json says enough to compare it with the simulation."""
     simulated = entry["simulated"]
-    enough = min(entry["drafts"] or 0, simulated["drafts"]) >= MIN_DRAFTS
-    greedy = (simulated["greedy_share"] or 0) >= MIN_GREEDY_SHARE
-    return enough and greedy and entry["difference"]["length"] is not None
+    enough = min(entry["drafts"] or 0, simulated["drafts"] or 0) >= MIN_DRAFTS
+    like_the_stored = not greedy or (simulated["greedy_share"] or 0) >= MIN_GREEDY_SHARE
+    return enough and like_the_stored and entry["difference"]["length"] is not None
 
 
-def gate(
-    reports: Mapping[str, Mapping[str, Any]], max_disagreement: float, keep_at: Path, *, fails: bool
-) -> None:
-    """Stop on a fault, keeping the reports: a failed stage publishes nothing.
+def disagreements(entry: Mapping[str, Any], *, same_answers: bool) -> list[Disagreement]:
+    """Every rate of an entry that differs, with what chance explains of it.
 
     Args:
-        reports: "engine" and "speed".
-        max_disagreement: see find_faults.
-        keep_at: file for the reports of a failed run.
-        fails: whether a fault stops the stage or is only said aloud.
-
-    Raises:
-        GateError: there is a fault.
+        entry: of reports/engine.json, judged.
+        same_answers: the engine gave the stored answers, so that nothing but rounding may differ.
     """
-    for name, entry in [
-        *reports["engine"]["datasets"].items(),
-        ("all datasets", reports["engine"]["overall"]),
-    ]:
-        if not judged(entry):
-            logger.warning(
-                "%s: engine and simulation are not compared: that needs %d drafts on each side (%s and %d here) and "
-                "greedily generated answers",
-                name,
-                MIN_DRAFTS,
-                entry["drafts"],
-                entry["simulated"]["drafts"],
-            )
-    faults = find_faults(reports["engine"], max_disagreement)
-    for fault in faults:
-        logger.warning("%s", fault)
-    if faults and fails:
-        write_report(keep_at, reports)
-        raise GateError(
-            "; ".join(faults),
-            where=str(keep_at),
-            hint="is it the drafter or the integration? compare both sides there, dataset by dataset",
-        )
+    simulated, measured = entry["simulated"], entry["in_answers"] or entry
+    found = []
+    for key, difference in entry["difference"].items():
+        if difference is None or difference == 0:
+            continue
+        expected = simulated["acceptance"][key]
+        chance = NEAR_TIES / simulated["drafts"] if same_answers else SIGMAS * _standard_error(entry, key)
+        found.append(Disagreement(key, measured["acceptance"][key], expected, difference, chance / expected))
+    return found
 
 
-def _relative(measured: float | None, simulated: float | None) -> float | None:
-    """Rounded: the rates of a report have six digits, so more would be noise."""
-    return round((measured - simulated) / simulated, 5) if measured is not None and simulated else None
+def _standard_error(entry: Mapping[str, Any], key: str) -> float:
+    """Of the difference between two sets of sampled answers, each set with its own error.
+
+    Where the engine tells nothing answer by answer, its drafts count as independent, which is too optimistic.
+    """
+    simulated = entry["simulated"]
+    if entry["standard_error"] is not None:
+        own = entry["standard_error"][key]
+    else:
+        rate = entry["acceptance"][key]
+        variance = rate if key == "length" else rate * (1 - rate)
+        own = math.sqrt(max(variance, 0.0) / entry["drafts"])
+    interval = (simulated["interval"] or {}).get(key)
+    other = (interval[1] - interval[0]) / (2 * NORMAL_95) if interval else own
+    return math.hypot(own, other)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -18,6 +17,8 @@ class Difference:
     expected: int | None
     """Token id; None where the expected answer has ended."""
     found: int | None
+    common: tuple[int, ...] = field(default=(), repr=False)
+    """What both answers begin with."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,6 @@ class Comparison:
             differences=[*self.differences, *other.differences],
         )
 
-    def report(self) -> dict[str, Any]:
-        first = self.differences[0] if self.differences else None
-        return {
-            "answers": self.total,
-            "identical": self.identical,
-            "first_difference": asdict(first) if first else None,
-        }
-
 
 def compare(expected: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]]) -> Comparison:
     """Compare the answers that `found` holds with those of the same sequence_id in `expected`."""
@@ -59,5 +52,5 @@ def first_difference(sequence_id: str, expected: Sequence[int], found: Sequence[
     """The first place where two answers differ; None if they are identical."""
     for position, (left, right) in enumerate(zip_longest(expected, found)):
         if left != right:
-            return Difference(sequence_id, position, left, right)
+            return Difference(sequence_id, position, left, right, tuple(found[:position]))
     return None

@@ -22,11 +22,16 @@ def acceptance_between(before: Mapping[str, float], after: Mapping[str, float]) 
     """Drafts and accepted tokens between two readings; None where the server counts none (no speculation)."""
     if DRAFTS not in after:
         return None
-    positions = [key for index in range(len(after)) if (key := ACCEPTED_AT % index) in after]
+    positions = _positions(after)
     return AcceptanceCounts(
         drafts=int(after[DRAFTS] - before.get(DRAFTS, 0.0)),
         accepted_at=[int(after[key] - before.get(key, 0.0)) for key in positions],
     )
+
+
+def served_draft_tokens(values: Mapping[str, float]) -> int | None:
+    """Tokens of a draft of a server with these counters; None if it does not speculate."""
+    return len(_positions(values)) if DRAFTS in values else None
 
 
 def settled_metrics(base_url: str) -> dict[str, float]:
@@ -49,3 +54,8 @@ def settled_metrics(base_url: str) -> dict[str, float]:
         where=base_url,
         hint="acceptance can only be counted while nobody else uses the server",
     )
+
+
+def _positions(values: Mapping[str, float]) -> list[str]:
+    """Counters of accepted tokens, in the order of draft positions."""
+    return [key for index in range(len(values)) if (key := ACCEPTED_AT % index) in values]

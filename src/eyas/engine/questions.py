@@ -75,6 +75,20 @@ def levels(questions: Sequence[Question], concurrency: Sequence[int], prompts_at
     ]
 
 
+def dealt(asked: Sequence[Level], rounds: int) -> list[list[Level]]:
+    """The questions of every level dealt out to so many rounds, long and short answers alike; none of them is empty."""
+    rounds = min(rounds, max(len(group) for group in asked[0].datasets.values()))
+    dealt_out = []
+    for number in range(rounds):
+        levels_of_round = []
+        for level in asked:
+            datasets = {name: group[number::rounds] for name, group in level.datasets.items()}
+            if datasets := {name: group for name, group in datasets.items() if group}:
+                levels_of_round.append(Level(level.concurrency, datasets))
+        dealt_out.append(levels_of_round)
+    return dealt_out
+
+
 def by_dataset(questions: Sequence[Question]) -> dict[str, list[Question]]:
     """Questions by dataset, longest answer first, so that few requests are left alone in flight at the end."""
     groups: dict[str, list[Question]] = {}

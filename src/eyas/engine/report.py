@@ -1,135 +1,156 @@
-"""The reports of the engine stage: counts that come out the same on a rerun, and timings that do not."""
+"""reports/engine.json: counts that come out the same on a rerun of greedy answers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import add
 from typing import Any
 
-from eyas.acceptance import FORMULA, AcceptanceCounts
+from eyas.acceptance import FORMULA
+from eyas.engine.accepted import Accepted, accepted
 from eyas.engine.agreement import differences
-from eyas.engine.compare import Comparison, compare
-from eyas.engine.measure import Measurement, Timing
+from eyas.engine.compare import Comparison, Difference
+from eyas.engine.margin import near_tie
 from eyas.engine.questions import Level
-from eyas.engine.run import Runs
-from eyas.metrics import share
+from eyas.engine.run import questions_of
+from eyas.engine.runs import Runs, same_answers, stored_answers
+
+SHOWN_DIFFERENCES = 10
 
 
 def engine_report(
-    runs: Runs, levels: Sequence[Level], simulated: Mapping[str, Any], dtype: str
+    runs: Runs, levels: Sequence[Level], simulated: Mapping[str, Any], dtype: str, draft_sampling: str
 ) -> dict[str, Any]:
     """The contents of reports/engine.json; what was not measured is None.
 
     Args:
         runs: the measurements.
-        levels: what was asked.
+        levels: what was asked in all rounds together.
         simulated: contents of reports/acceptance.json.
         dtype: of the target.
+        draft_sampling: see SpeculationParams; decides nothing at temperature 0.
     """
-    measured = runs.with_drafter.acceptance if runs.with_drafter else None
-    total = reduce(add, measured.values()) if measured else None
+    asking = runs.asking
+    entries = {variant: _entries(runs, variant, levels, simulated) for variant in runs.measured}
+    main = runs.draft_tokens
     return {
         "server": "external" if runs.external else "vllm",
+        "engine": runs.dialect,
         "version": runs.version,
         "dtype": dtype,
-        "draft_tokens": simulated["draft_tokens"],
+        "sampling": {
+            "temperature": 0.0 if asking.greedy else asking.temperature,
+            "top_p": asking.top_p,
+            "top_k": asking.top_k,
+            "draft": draft_sampling,
+        },
+        "draft_tokens": main,
         "concurrency": levels[0].concurrency,
         "formula": FORMULA,
-        "answers": {
-            "with_drafter_as_without": _report(_same_answers(runs.without_drafter, runs.with_drafter)),
-            "without_drafter_as_stored": _report(_stored_answers(levels, runs.without_drafter)),
-            "with_drafter_as_stored": _report(_stored_answers(levels, runs.with_drafter)),
-        },
-        "datasets": {
-            name: _entry(measured[name] if measured else None, simulated["datasets"][name])
-            for name in levels[0].datasets
-        },
-        "overall": _entry(total, simulated["overall"]),
-    }
-
-
-def speed_report(runs: Runs, levels: Sequence[Level]) -> dict[str, Any]:
-    """The contents of reports/speed.json: tokens/s by concurrency and dataset, with and without drafter."""
-    return {
-        "by_concurrency": {
-            str(level.concurrency): {
-                **_speeds(runs, level.concurrency, list(level.datasets)),
-                "datasets": {name: _speeds(runs, level.concurrency, [name]) for name in level.datasets},
+        "answers": _answers(runs, main, levels, dtype),
+        **(entries[main] if main is not None else _unmeasured(levels, simulated)),
+        "by_draft_tokens": {
+            str(variant): {
+                **entries[variant],
+                "answers": _answers(runs, variant, levels, dtype)["with_drafter_as_without"],
             }
-            for level in levels
-        }
-    }
-
-
-def _same_answers(without: Measurement | None, with_drafter: Measurement | None) -> Comparison | None:
-    """Over all levels; an answer at concurrency 1 is compared with the one at concurrency 1."""
-    if without is None or with_drafter is None:
-        return None
-    return reduce(
-        add, (compare(without.answers[level], found) for level, found in with_drafter.answers.items())
-    )
-
-
-def _stored_answers(levels: Sequence[Level], run: Measurement | None) -> Comparison | None:
-    if run is None:
-        return None
-    stored = {each.sequence_id: each.answer_ids for group in levels[0].datasets.values() for each in group}
-    return reduce(add, (compare(stored, found) for found in run.answers.values()))
-
-
-def _report(comparison: Comparison | None) -> dict[str, Any] | None:
-    return comparison.report() if comparison else None
-
-
-def _entry(measured: AcceptanceCounts | None, simulated: Mapping[str, Any]) -> dict[str, Any]:
-    """Measured beside simulated. Another number of draft tokens than the simulation's can't be compared."""
-    positions = len(simulated["conditional"])
-    comparable = measured is not None and len(measured.accepted_at) == positions
-    nothing = AcceptanceCounts(drafts=0, accepted_at=[0] * positions)
-    unmeasured = {**nothing.report(), "drafts": None, "accepted": None}
-    return {
-        **(measured.report() if measured else unmeasured),
-        "simulated": {
-            "drafts": simulated["drafts"],
-            "accepted": simulated["accepted"],
-            "length": simulated["acceptance"]["length"],
-            "length_at_most": _length_at_most(simulated),
-            "greedy_share": simulated["greedy_share"],
+            for variant in runs.measured
         },
-        "difference": differences(measured if measured and comparable else nothing, simulated),
     }
 
 
-def _length_at_most(simulated: Mapping[str, Any]) -> float | None:
-    """Acceptance length if the engine accepted all that it drafts behind the end of an answer."""
-    extra = share(simulated["past_end"], simulated["drafts"])
-    return None if extra is None else simulated["acceptance"]["length"] + extra
+def _entries(
+    runs: Runs, variant: int, levels: Sequence[Level], simulated: Mapping[str, Any]
+) -> dict[str, Any]:
+    """`datasets` and `overall` of one number of draft tokens."""
+    run = runs.side(variant)
+    assert run is not None
+    datasets = {key: each.dataset for key, each in questions_of(levels[:1]).items()}
+    names = list(levels[0].datasets)
 
+    def entry(chosen: list[str], expected: Mapping[str, Any]) -> dict[str, Any]:
+        found = accepted(run, levels[0].concurrency, chosen, datasets)
+        return _entry(found, expected, variant, compared=runs.chain)
 
-def _speeds(runs: Runs, concurrency: int, datasets: Sequence[str]) -> dict[str, Any]:
-    without = _timing(runs.without_drafter, concurrency, datasets)
-    with_drafter = _timing(runs.with_drafter, concurrency, datasets)
-    both = without is not None and with_drafter is not None
     return {
-        "without_drafter": _timing_report(without),
-        "with_drafter": _timing_report(with_drafter),
-        "speedup": with_drafter.tokens_per_s / without.tokens_per_s
-        if both and with_drafter and without
-        else None,
+        "datasets": {name: entry([name], simulated["datasets"][name]) for name in names},
+        "overall": entry(names, simulated["overall"]),
     }
 
 
-def _timing(run: Measurement | None, concurrency: int, datasets: Sequence[str]) -> Timing | None:
-    return reduce(add, (run.timings[concurrency][name] for name in datasets)) if run else None
+def _entry(found: Accepted, expected: Mapping[str, Any], variant: int, *, compared: bool) -> dict[str, Any]:
+    """Measured beside simulated. Another number of draft tokens than the simulation's can't be compared."""
+    entry = expected.get("by_draft_tokens", {}).get(str(variant)) if compared else None
+    return {
+        **found.report(variant),
+        "simulated": _simulated(expected, entry),
+        "difference": differences(found, entry, variant),
+    }
 
 
-def _timing_report(timing: Timing | None) -> dict[str, float | int] | None:
-    if timing is None:
+def _unmeasured(levels: Sequence[Level], simulated: Mapping[str, Any]) -> dict[str, Any]:
+    draft_tokens = int(simulated["draft_tokens"])
+    nothing = Accepted(None, None, None, None)
+
+    def entry(expected: Mapping[str, Any]) -> dict[str, Any]:
+        return _entry(nothing, expected, draft_tokens, compared=True)
+
+    return {
+        "datasets": {name: entry(simulated["datasets"][name]) for name in levels[0].datasets},
+        "overall": entry(simulated["overall"]),
+    }
+
+
+def _simulated(expected: Mapping[str, Any], entry: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What of the simulation stands beside the measured numbers."""
+    found = entry or {}
+    return {
+        "drafts": found.get("drafts"),
+        "accepted": found.get("accepted"),
+        "length": found.get("acceptance", {}).get("length"),
+        "length_at_most": found.get("length_at_most"),
+        "greedy_share": expected["greedy_share"],
+        **{name: found.get(name) for name in ("acceptance", "at_most", "interval")},
+    }
+
+
+def _answers(runs: Runs, variant: int | None, levels: Sequence[Level], dtype: str) -> dict[str, Any]:
+    """Which answers are the same. Sampled ones can't be, and are not compared."""
+    names = ("with_drafter_as_without", "without_drafter_as_stored", "with_drafter_as_stored")
+    if not runs.asking.greedy:
+        return dict.fromkeys(names)
+    questions = questions_of(levels).values()
+    without = runs.without_drafter
+    with_drafter = None if variant is None else runs.side(variant)
+    comparisons = (
+        same_answers(without, with_drafter),
+        stored_answers(questions, without),
+        stored_answers(questions, with_drafter),
+    )
+    return {name: _comparison(each, runs, dtype) for name, each in zip(names, comparisons, strict=True)}
+
+
+def _comparison(comparison: Comparison | None, runs: Runs, dtype: str) -> dict[str, Any] | None:
+    if comparison is None:
         return None
+    explained = [_difference(each, runs, dtype) for each in comparison.differences]
     return {
-        "requests": timing.requests,
-        "tokens": timing.tokens,
-        "seconds": timing.seconds,
-        "tokens_per_s": timing.tokens_per_s,
+        "answers": comparison.total,
+        "identical": comparison.identical,
+        "near_ties": sum(each["near_tie"] is True for each in explained),
+        "real_differences": sum(each["near_tie"] is False for each in explained),
+        "first_difference": explained[0] if explained else None,
+        "differences": explained[:SHOWN_DIFFERENCES],
+    }
+
+
+def _difference(each: Difference, runs: Runs, dtype: str) -> dict[str, Any]:
+    """`margin`: how much more likely the expected token is than the found one, in nats."""
+    margin = runs.margins.get(each)
+    return {
+        "sequence_id": each.sequence_id,
+        "position": each.position,
+        "expected": each.expected,
+        "found": each.found,
+        "margin": margin,
+        "near_tie": near_tie(margin, dtype),
     }

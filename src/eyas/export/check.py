@@ -1,27 +1,31 @@
-"""Strict checks of a plain checkpoint. Engines report neither a missing tensor nor a wrong number, so we do.
+"""Strict checks of an exported folder. Engines report neither a missing tensor nor a wrong number, so we do.
 
 vLLM 0.32 leaves a missing projection uninitialised and a missing norm at ones, drops `input_norm` when its flag
-is not set, and takes absent layer ids for its default ones; each of these only shows as low acceptance.
+is not set, and takes absent layer ids for its default ones; SGLang skips unknown names. Each of these only shows as low
+acceptance.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from eyas.drafter.config import DrafterConfig
+from eyas.drafter.formats.folder import CONFIG
+from eyas.drafter.formats.names import drafter_name
+from eyas.drafter.formats.shapes import weight_problems
+from eyas.drafter.formats.writing import FORMATS, WEIGHTS
 from eyas.drafter.vocab import VocabMap
 from eyas.errors import ArtifactError
-from eyas.export.plain import ARCHITECTURE, CONFIG, WEIGHTS
+from eyas.export.view import FLAGS, View, view
 from eyas.target.spec import TargetProfile
 
-NORM_FLAGS = ("norm_before_fc", "fc_norm", "norm_before_residual", "norm_output")
 SIZES = (
     "hidden_size",
     "target_hidden_size",
@@ -33,6 +37,7 @@ SIZES = (
     "draft_vocab_size",
     "num_aux_hidden_states",
 )
+MAPS = ("d2t", "t2d")
 
 
 @dataclass(frozen=True)
@@ -60,13 +65,46 @@ class Checkpoint:
             ) from error
 
 
-def check_plain(directory: Path, profile: TargetProfile) -> None:
-    """Check a written folder against itself and against its target.
+def find_problems(
+    checkpoint: Checkpoint, name: str, profile: TargetProfile, imported: DrafterConfig | None = None
+) -> list[str]:
+    """Everything wrong with a checkpoint of format `name`, one sentence each; empty if it is sound.
+
+    Rope and lengths must be the target's, and every end of turn and think marker draftable. A drafter that was
+    `imported` keeps its own instead.
+    """
+    seen = view(name, checkpoint.config)
+    values = seen.values
+    missing = [f"config: `{key}` must be a positive number" for key in SIZES if not _is_size(values.get(key))]
+    missing += [
+        f"config: `{key}` must be true or false, is {values.get(key)!r}"
+        for key in FLAGS
+        if not isinstance(values.get(key), bool)
+    ]
+    if missing:  # nothing else can be judged without sizes and flags
+        return missing
+    return [
+        *seen.problems,
+        *_config_problems(values),
+        *_layer_id_problems(seen, profile),
+        *_target_problems(values, profile, imported),
+        *_tensor_problems(checkpoint, name, values, profile),
+        *_vocab_problems(checkpoint, values, profile, draftable=imported is None),
+    ]
+
+
+def undraftable(vocab: VocabMap, profile: TargetProfile) -> list[int]:
+    """Ends of turn and think markers that are not in the draft vocabulary."""
+    wanted = [*profile.end_of_turn_ids, *sorted(profile.think.marker_ids if profile.think else ())]
+    return [token for token in wanted if not vocab.t2d[token]]
+
+
+def refuse(problems: list[str], directory: Path) -> None:
+    """Stop at problems.
 
     Raises:
-        ArtifactError: naming every problem found.
+        ArtifactError: naming every one.
     """
-    problems = find_problems(Checkpoint.read(directory), profile)
     if problems:
         raise ArtifactError(
             "the exported drafter would not be what was trained:\n"
@@ -76,65 +114,10 @@ def check_plain(directory: Path, profile: TargetProfile) -> None:
         )
 
 
-def find_problems(checkpoint: Checkpoint, profile: TargetProfile) -> list[str]:
-    """Everything wrong with a checkpoint, one sentence each; empty if it is sound."""
-    missing = [
-        f"config: `{key}` must be a positive number"
-        for key in SIZES
-        if not _is_size(checkpoint.config.get(key))
-    ]
-    missing += [
-        f"config: `{key}` must be true or false, is {checkpoint.config.get(key)!r}"
-        for key in NORM_FLAGS
-        if not isinstance(checkpoint.config.get(key), bool)
-    ]
-    if missing:  # nothing else can be judged without sizes and flags
-        return missing
-    return [
-        *_config_problems(checkpoint.config),
-        *_layer_id_problems(checkpoint.config, profile),
-        *_target_problems(checkpoint.config, profile),
-        *_tensor_problems(checkpoint),
-        *_vocab_problems(checkpoint, profile),
-    ]
-
-
-def expected_shapes(config: dict[str, Any]) -> dict[str, list[int]]:
-    """Name and shape of every tensor that this config calls for; no others may be in the file."""
-    hidden, inner = config["hidden_size"], config["intermediate_size"]
-    queries = config["num_attention_heads"] * config["head_dim"]
-    values = config["num_key_value_heads"] * config["head_dim"]
-    fused = config["num_aux_hidden_states"] * config["target_hidden_size"]
-    shapes = {
-        "fc.weight": [hidden, fused],
-        "midlayer.self_attn.q_proj.weight": [queries, 2 * hidden],
-        "midlayer.self_attn.k_proj.weight": [values, 2 * hidden],
-        "midlayer.self_attn.v_proj.weight": [values, 2 * hidden],
-        "midlayer.self_attn.o_proj.weight": [hidden, queries],
-        "midlayer.mlp.gate_proj.weight": [inner, hidden],
-        "midlayer.mlp.up_proj.weight": [inner, hidden],
-        "midlayer.mlp.down_proj.weight": [hidden, inner],
-        "midlayer.input_layernorm.weight": [hidden],
-        "midlayer.hidden_norm.weight": [hidden],
-        "midlayer.post_attention_layernorm.weight": [hidden],
-        "norm.weight": [hidden],
-        "lm_head.weight": [config["draft_vocab_size"], hidden],
-        "d2t": [config["draft_vocab_size"]],
-        "t2d": [config["vocab_size"]],
-    }
-    if config["norm_before_fc"]:
-        shapes["input_norm.weight"] = [fused]
-    if config["fc_norm"]:
-        names = [f"fc_norm.{layer}.weight" for layer in range(config["num_aux_hidden_states"])]
-        shapes |= {key: [config["target_hidden_size"]] for key in names}
-    return shapes
-
-
-def _config_problems(config: dict[str, Any]) -> list[str]:
-    nested = config.get("eagle_config") or {}
-    fused = config["num_aux_hidden_states"] * config["target_hidden_size"]
+def _config_problems(values: dict[str, Any]) -> list[str]:
+    nested = values.get("eagle_config") or {}
+    fused = values["num_aux_hidden_states"] * values["target_hidden_size"]
     must = {
-        "architectures": [ARCHITECTURE],
         "model_type": "llama",
         "num_hidden_layers": 1,
         "hidden_act": "silu",
@@ -142,101 +125,129 @@ def _config_problems(config: dict[str, Any]) -> list[str]:
         "tie_word_embeddings": False,
     }
     problems = [
-        f"config: `{key}` must be {value!r}, is {config.get(key)!r}"
+        f"config: `{key}` must be {value!r}, is {values.get(key)!r}"
         for key, value in must.items()
-        if config.get(key) != value
+        if values.get(key) != value
     ]
-    if nested.get("norm_before_fc", config["norm_before_fc"]) != config["norm_before_fc"]:
+    if nested.get("norm_before_fc", values["norm_before_fc"]) != values["norm_before_fc"]:
         problems.append("config: `eagle_config.norm_before_fc`, which wins, differs from `norm_before_fc`")
     if not nested.get("use_aux_hidden_state", True):
         problems.append("config: `eagle_config.use_aux_hidden_state` is off: engines would skip fc")
-    if config["norm_before_fc"] and config["fc_norm"]:
+    if values["norm_before_fc"] and values["fc_norm"]:
         problems.append("config: `norm_before_fc` and `fc_norm` exclude each other")
-    if fused == config["hidden_size"]:
+    if fused == values["hidden_size"]:
         problems.append("config: the fused width equals `hidden_size`; SGLang tells draft steps apart by it")
-    if config["num_attention_heads"] % config["num_key_value_heads"]:
+    if values["num_attention_heads"] % values["num_key_value_heads"]:
         problems.append("config: `num_attention_heads` is not a multiple of `num_key_value_heads`")
     return problems
 
 
-def _layer_id_problems(config: dict[str, Any], profile: TargetProfile) -> list[str]:
-    ids = config.get("eagle_aux_hidden_state_layer_ids")
+def _layer_id_problems(seen: View, profile: TargetProfile) -> list[str]:
     problems = []
-    if ids != profile.aux_layer_ids:
+    if seen.layer_ids != seen.counted(profile.aux_layer_ids):
         problems.append(
-            f"config: `eagle_aux_hidden_state_layer_ids` must be {profile.aux_layer_ids}, "
-            f"the layers that were captured, at the top level; is {ids}"
+            f"config: `{seen.layer_key}` must be {seen.counted(profile.aux_layer_ids)}, "
+            f"the layers that were captured, {seen.place}; is {seen.layer_ids}"
         )
-    if config["num_aux_hidden_states"] != len(profile.aux_layer_ids):
+    if seen.values["num_aux_hidden_states"] != len(profile.aux_layer_ids):
         problems.append(
-            f"config: `num_aux_hidden_states` is {config['num_aux_hidden_states']}, "
+            f"config: `num_aux_hidden_states` is {seen.values['num_aux_hidden_states']}, "
             f"but {len(profile.aux_layer_ids)} layers were captured"
         )
-    if "eagle_aux_hidden_state_layer_ids" in (config.get("eagle_config") or {}):
-        problems.append("config: nested layer ids: vLLM's two runners read them differently")
     return problems
 
 
-def _target_problems(config: dict[str, Any], profile: TargetProfile) -> list[str]:
-    scaling = profile.rope_scaling or None
-    rope = {"rope_type": "default", "rope_theta": profile.rope_theta, **(scaling or {})}
+def _target_problems(
+    values: dict[str, Any], profile: TargetProfile, imported: DrafterConfig | None
+) -> list[str]:
+    source: TargetProfile | DrafterConfig = imported or profile
+    scaling = source.rope_scaling or None
+    rope = {"rope_type": "default", "rope_theta": source.rope_theta, **(scaling or {})}
     must = {
         "vocab_size": profile.vocab_size,
         "target_hidden_size": profile.hidden_size,
         "hidden_size": profile.hidden_size,
-        "max_position_embeddings": profile.max_position_embeddings,
-        "rope_theta": profile.rope_theta,
+        "max_position_embeddings": source.max_position_embeddings,
+        "rope_theta": source.rope_theta,
         "rope_scaling": scaling,
         "rope_parameters": rope,
     }
+    whose = "target" if imported is None else "imported drafter"
     return [
-        f"config: `{key}` is {config.get(key)!r}, but the target calls for {value!r}"
+        f"config: `{key}` is {values.get(key)!r}, but the {whose} calls for {value!r}"
         for key, value in must.items()
-        if config.get(key) != value
+        if values.get(key) != value
     ]
 
 
-def _tensor_problems(checkpoint: Checkpoint) -> list[str]:
-    expected = expected_shapes(checkpoint.config)
-    tensors = checkpoint.tensors
-    problems = [f"tensor `{name}` is missing" for name in expected if name not in tensors]
+def _tensor_problems(
+    checkpoint: Checkpoint, name: str, values: dict[str, Any], profile: TargetProfile
+) -> list[str]:
+    named = FORMATS[name].tensor_name
+    state = {drafter_name(key): tensor for key, tensor in checkpoint.tensors.items() if key not in MAPS}
+    problems = [
+        f"tensor `{key}` must be named `{named(drafter_name(key))}` in this format"
+        for key in checkpoint.tensors
+        if key not in MAPS and named(drafter_name(key)) != key
+    ]
+    dtype = values.get("torch_dtype")
+    if values.get("dtype") != dtype:
+        problems.append(f"config: `dtype` {values.get('dtype')!r} differs from `torch_dtype` {dtype!r}")
     problems += [
-        f"tensor `{name}` does not belong to this config" for name in tensors if name not in expected
+        f"tensor `{key}` is {tensor.dtype}, the config says {dtype}"
+        for key, tensor in state.items()
+        if str(tensor.dtype) != f"torch.{dtype}"
     ]
-    dtype = checkpoint.config.get("torch_dtype")
-    if checkpoint.config.get("dtype") != dtype:
-        problems.append(
-            f"config: `dtype` {checkpoint.config.get('dtype')!r} differs from `torch_dtype` {dtype!r}"
+    config = _drafter_config(values, profile)
+    return problems if config is None else [*problems, *weight_problems(state, config)]
+
+
+def _drafter_config(values: dict[str, Any], profile: TargetProfile) -> DrafterConfig | None:
+    """The shape that this config describes; None if it describes none, which is named among its problems."""
+    same = {field.name for field in fields(DrafterConfig)} & (set(SIZES) | set(FLAGS))
+    try:
+        return DrafterConfig(
+            **{key: values[key] for key in same},
+            num_aux_layers=values["num_aux_hidden_states"],
+            rms_norm_eps=profile.rms_norm_eps,
+            rope_theta=profile.rope_theta,
+            rope_scaling=None,
+            max_position_embeddings=profile.max_position_embeddings,
+            aux_layer_ids=list(range(values["num_aux_hidden_states"])),
         )
-    for name, tensor in tensors.items():
-        if name in expected and list(tensor.shape) != expected[name]:
-            problems.append(
-                f"tensor `{name}` has shape {list(tensor.shape)}, the config calls for {expected[name]}"
-            )
-        if name in ("d2t", "t2d"):
-            continue
-        if str(tensor.dtype) != f"torch.{dtype}":
-            problems.append(f"tensor `{name}` is {tensor.dtype}, the config says {dtype}")
-        if not torch.isfinite(tensor).all():
-            problems.append(f"tensor `{name}` holds NaN or infinity")
-    return problems
+    except ValueError:
+        return None
 
 
-def _vocab_problems(checkpoint: Checkpoint, profile: TargetProfile) -> list[str]:
-    if not {"d2t", "t2d"} <= set(checkpoint.tensors):
-        return []  # named among the missing tensors
+def _vocab_problems(
+    checkpoint: Checkpoint, values: dict[str, Any], profile: TargetProfile, *, draftable: bool
+) -> list[str]:
+    if values["draft_vocab_size"] == profile.vocab_size:
+        return [
+            f"tensor `{key}` does not belong to a drafter of the whole vocabulary: vLLM has no place for it"
+            for key in MAPS
+            if key in checkpoint.tensors
+        ]
+    if missing := [key for key in MAPS if key not in checkpoint.tensors]:
+        return [f"tensor `{key}` is missing" for key in missing]
     vocab = VocabMap(d2t=checkpoint.tensors["d2t"], t2d=checkpoint.tensors["t2d"])
     try:
-        vocab.check("model.safetensors")
+        vocab.check(WEIGHTS)
     except ArtifactError as error:
         return [error.what]
-    if len(vocab.t2d) != profile.vocab_size:
-        return []  # its shape is named already
-    wanted = [*profile.end_of_turn_ids, *sorted(profile.think.marker_ids if profile.think else ())]
+    problems = [
+        f"tensor `{key}` has shape [{length}], the config calls for [{wanted}]"
+        for key, length, wanted in (
+            ("d2t", len(vocab.d2t), values["draft_vocab_size"]),
+            ("t2d", len(vocab.t2d), values["vocab_size"]),
+        )
+        if length != wanted
+    ]
+    if problems or len(vocab.t2d) != profile.vocab_size or not draftable:
+        return problems
     return [
         f"the draft vocabulary lacks token {token}, an end of turn or think marker"
-        for token in wanted
-        if not vocab.t2d[token]
+        for token in undraftable(vocab, profile)
     ]
 
 

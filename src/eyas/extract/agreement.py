@@ -18,8 +18,8 @@ from torch import Tensor
 
 from eyas.errors import GateError
 from eyas.extract.predictions import Predictions
-from eyas.extract.rules import MIN_VARIANCE, ODD_NATS, Rules
-from eyas.extract.tally import SHOWN, Disagreement, OddSequence, Tally
+from eyas.extract.rules import MIN_VARIANCE, ODD_NATS, ODD_SHARE, Rules
+from eyas.extract.tally import SHOWN, Disagreement, Suspect, Tally
 from eyas.metrics import share
 
 LARGEST_MARGIN = 1e4
@@ -77,15 +77,21 @@ class Agreement:
         Raises:
             GateError: names the dataset, and the sequences or tokens that speak most clearly.
         """
-        for dataset, tally in self.tallies.items():
-            if not self.rules.checks:
-                continue
+        for dataset, tally in self.tallies.items() if self.rules.checks else ():
+            odd = self.odd(dataset)
             if not self.rules.sampling.greedy:
-                self._check_sampled(dataset, tally)
-            elif 2 * tally.odd >= tally.sequences or tally.odd == 0:  # else they explain the disagreement
+                self._check_sampled(dataset, tally, odd)
+            elif 2 * len(odd) >= tally.sequences or not odd:  # else they explain the disagreement
                 self._check_greedy(dataset, tally)
-            if tally.odd:
-                raise self._odd(dataset, tally)
+            if odd:
+                raise _odd_error(dataset, tally, odd)
+
+    def odd(self, dataset: str) -> list[Suspect]:
+        """Sequences whose tokens can't come from their states by the limits of this run, the strongest evidence first."""
+        suspects = self.tallies.get(dataset, Tally()).suspects
+        judged = [(self.rules.evidence(suspect), suspect) for suspect in suspects]
+        odd = [(evidence, suspect) for evidence, suspect in judged if evidence > ODD_NATS]
+        return [suspect for _, suspect in sorted(odd, key=lambda pair: (-pair[0], pair[1].sequence_id))]
 
     def report(self, dataset: str) -> dict[str, Any]:
         """Of a dataset, for reports/extraction.json; null where nothing was counted."""
@@ -93,7 +99,7 @@ class Agreement:
         values: dict[str, Any] = {
             "generated_tokens": tally.checked,
             "agreement": share(tally.checked - tally.disagreed - tally.near_ties, tally.checked),
-            "odd_sequences": tally.odd,
+            "odd_sequences": len(self.odd(dataset)),
         }
         if self.rules.sampling.greedy:
             return values | {"near_ties": tally.near_ties}
@@ -122,50 +128,54 @@ class Agreement:
             f"remove its answers before running again: data/.journal/generate/{dataset}",
         )
 
-    def _check_sampled(self, dataset: str, tally: Tally) -> None:
+    def _check_sampled(self, dataset: str, tally: Tally, odd: list[Suspect]) -> None:
         limit = self.rules.outside_limit(tally.checked)
         if tally.outside > limit:
-            raise self._other_sampling(
+            raise _other_sampling(
                 dataset,
                 tally,
+                odd,
                 f"{tally.outside} of {tally.checked} generated tokens of {dataset} are none that {self.rules.sampling} "
                 f"could give; rounding explains {limit:.0f}",
             )
         z, most = tally.z(self.rules.bias), self.rules.max_sampling_z
         if z is not None and abs(z) > most and tally.variance >= MIN_VARIANCE:
             mean = tally.excess / (tally.checked - tally.outside)
-            raise self._other_sampling(
+            raise _other_sampling(
                 dataset,
                 tally,
+                odd,
                 f"the generated tokens of {dataset} are {abs(mean):.3g} nats {'more' if mean > 0 else 'less'} surprising "
                 f"than tokens sampled with {self.rules.sampling}: {z:.1f} standard deviations over {tally.checked} "
                 f"tokens, extract.max_sampling_z allows {most:g}",
             )
 
-    def _other_sampling(self, dataset: str, tally: Tally, what: str) -> GateError:
-        return GateError(
-            f"{what}; {_odd_ones(dataset, tally)}" if tally.odd else what,
-            where=f"dataset {dataset}",
-            hint="the answers come from another model, dtype or sampling than target.* and generate.* say (a server may add "
-            "defaults of its own to what it is not asked: repetition penalty, min_p), or the states are wrong. If it was "
-            f"the wrong server, remove its answers before running again: data/.journal/generate/{dataset}",
-        )
 
-    def _odd(self, dataset: str, tally: Tally) -> GateError:
-        return GateError(
-            _odd_ones(dataset, tally),
-            where=f"dataset {dataset}: {tally.oddest[0].sequence_id}",
-            hint="states of other sequences or positions were computed for them (report the backend), or these answers are "
-            "not the target's, or were sampled more freely than generate.* says. Such answers can be removed from "
-            f"data/.journal/generate/{dataset}",
-        )
+def _other_sampling(dataset: str, tally: Tally, odd: list[Suspect], what: str) -> GateError:
+    return GateError(
+        f"{what}; {_odd_ones(dataset, tally, odd)}" if odd else what,
+        where=f"dataset {dataset}",
+        hint="the answers come from another model, dtype or sampling than target.* and generate.* say (a server may add "
+        "defaults of its own to what it is not asked: repetition penalty, min_p), or the states are wrong. If it was "
+        f"the wrong server, remove its answers before running again: data/.journal/generate/{dataset}",
+    )
 
 
-def _odd_ones(dataset: str, tally: Tally) -> str:
-    shown = "; ".join(map(str, tally.oddest))
-    more = f" and {tally.odd - SHOWN} more" if tally.odd > SHOWN else ""
+def _odd_error(dataset: str, tally: Tally, odd: list[Suspect]) -> GateError:
+    return GateError(
+        _odd_ones(dataset, tally, odd),
+        where=f"dataset {dataset}: {odd[0].sequence_id}",
+        hint="states of other sequences or positions were computed for them (report the backend), or these answers are "
+        "not the target's, or were sampled more freely than generate.* says. Such answers can be removed from "
+        f"data/.journal/generate/{dataset}",
+    )
+
+
+def _odd_ones(dataset: str, tally: Tally, odd: list[Suspect]) -> str:
+    shown = "; ".join(map(str, odd[:SHOWN]))
+    more = f" and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
     return (
-        f"the tokens of {tally.odd} of {tally.sequences} sequences of {dataset} can't come from their states: "
+        f"the tokens of {len(odd)} of {tally.sequences} sequences of {dataset} can't come from their states: "
         f"{shown}{more}"
     )
 
@@ -196,14 +206,13 @@ def tally_of(
             for at in largest.tolist()
         ],
     )
-    if predicted.sampled is None:
-        evidence = rules.odd_evidence(tally.checked, tally.disagreed)
-    else:
+    evidence = None
+    if predicted.sampled is not None:
         tally.excess = float(predicted.sampled.excess.double().sum())
         tally.variance = float(predicted.sampled.varentropy.double().sum())
         tally.outside = int(predicted.sampled.outside.sum())
         evidence = float(predicted.sampled.evidence.double().sum())
-    if evidence > ODD_NATS:
-        tally.odd = 1
-        tally.oddest = [OddSequence(sequence_id, tally.checked, int(differs.sum()), evidence)]
+    if tally.disagreed > ODD_SHARE * tally.checked if evidence is None else evidence > ODD_NATS:
+        suspect = Suspect(sequence_id, tally.checked, int(differs.sum()), tally.disagreed, evidence)
+        tally.suspects.append(suspect)
     return tally

@@ -18,6 +18,7 @@ from eyas.allocator import keep_freed_memory
 from eyas.errors import InputError
 from eyas.extract.packing import check_rotation, depends_on_batch, packed_attention, why_unpackable
 from eyas.extract.prefixes import MIN_SHARED, Packing, pack
+from eyas.gemm import FastLinear
 from eyas.target.model import TargetStates, capture, decoder_of, home_of
 
 logger = logging.getLogger("eyas.extract")
@@ -190,7 +191,8 @@ class TransformersBackend:
     def _capture(self, rows: Sequence[Sequence[int]], **kwargs: Any) -> TargetStates:
         """States [B, T, ...] of rows of equal length, on this backend's device."""
         ids = torch.tensor(rows, device=self._input_device)  # [B, T]
-        states = capture(self.model, ids, None, self.aux_layer_ids, **kwargs)
+        with FastLinear():
+            states = capture(self.model, ids, None, self.aux_layer_ids, **kwargs)
         return TargetStates(aux=states.aux.to(self.device), last=states.last.to(self.device))
 
     @property

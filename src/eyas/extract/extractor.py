@@ -21,7 +21,7 @@ from eyas.extract.fixture import FixtureSequence, check_spot
 from eyas.extract.gate import check_states
 from eyas.extract.labels import Columns, predict_generated, sequence_states
 from eyas.extract.launch import device_of
-from eyas.extract.memory import told_when_out_of_memory
+from eyas.extract.memory import told_when_out_of_memory, told_when_too_large
 from eyas.extract.params import ExtractParams
 from eyas.extract.parts import Parts, Writer
 from eyas.extract.progress import Progress
@@ -98,7 +98,8 @@ class Extractor:
             versions=dict(backend.versions),
         )
         home = backend.device if isinstance(backend, TransformersBackend) else device
-        head = TargetHead.read(directory, profile, profile.dtype).to(home)
+        with told_when_too_large(str(home), "the target's head, beside its layers,"):
+            head = TargetHead.read(directory, profile, profile.dtype).to(home)
         rules = Rules(sampling, profile.dtype, params.min_agreement, params.max_sampling_z or inf)
         return cls(backend, head, meta, params, rules)
 
@@ -204,16 +205,25 @@ class Extractor:
         ranks = Alone(torch.device("cpu"))
         try:
             work = self.work(name, sequences, folder)
-            extract_shards(self, [work], ranks, Progress(total_of([work]), ranks))
+            extract_shards(lambda: self, [work], ranks, Progress(total_of([work]), ranks))
             return work.publish(directory)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def extract_shards(extractor: Extractor, works: Sequence[Work], ranks: Ranks, progress: Progress) -> None:
+def extract_shards(
+    checked: Callable[[], Extractor], works: Sequence[Work], ranks: Ranks, progress: Progress
+) -> None:
     """Compute every shard of some splits that is not finished, together with the other ranks.
 
     While a shard is written, the next one is computed.
+
+    Args:
+        checked: gives the extractor for a shard; called only where one must be computed, which may turn out late:
+            when a shard that seemed finished is damaged.
+        works: the splits.
+        ranks: this process among the others.
+        progress: is told what is done.
 
     Raises:
         GateError: states are wrong or do not predict the generated tokens.
@@ -230,7 +240,7 @@ def extract_shards(extractor: Extractor, works: Sequence[Work], ranks: Ranks, pr
             work, number = tasks[claimed]
             part = work.parts.verified(number, work.ids(number))
             if part is None:
-                computed = extractor.compute(work, number, advance)
+                computed = checked().compute(work, number, advance)
                 found[work.split].merge(computed.facts.agreement)
                 found[work.split].check()
                 writer.submit(work.parts, number, computed.sequences, computed.facts)

@@ -15,6 +15,7 @@ import logging
 import os
 import shutil
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,6 +40,10 @@ STAGE = "extract"
 FINGERPRINT = "fingerprint.json"
 FIXTURE = "fixture.json"
 LOCK = "lock"
+OWNER = "owner.json"
+"""Which machine extracts, or did last: locks of another one can't be seen."""
+ELSEWHERE_S = 24 * 3600.0
+"""Without a change for so long, a folder of another machine counts as left."""
 DECIDING_PARAMS = ("backend", "dtype", "batch_tokens", "shard_bytes")
 """Keys of section `extract` that decide a shard; the others are thresholds of gates, which are checked anew."""
 NEUTRAL = (
@@ -47,7 +52,9 @@ NEUTRAL = (
 """Modules of this package that do not decide what is in a shard."""
 DECIDING = (
     "fidelity.py",
+    "gemm.py",
     "manifest.py",
+    "nucleus.py",
     "shardfile.py",
     "states.py",
     "storage.py",
@@ -129,6 +136,7 @@ class ExtractJournal:
         (self.folder / PUBLISHED).unlink(missing_ok=True)
         for torn in self.folder.glob("*/*.tmp"):  # what a killed run was writing
             torn.unlink()
+        write_json(self.folder / OWNER, {"host": socket.gethostname(), "pid": os.getpid()})
         write_json(self.folder / FINGERPRINT, dict(values))
 
     def parts(self, split: str) -> Path:
@@ -171,7 +179,10 @@ class Leftover:
 
 
 def leftovers(current: Path) -> list[Leftover]:
-    """Folders of other fingerprints, the oldest first; published ones are removed on the way."""
+    """Folders of other fingerprints, the oldest first; published ones are removed on the way.
+
+    What another machine may still be writing into a shared folder is none.
+    """
     found = []
     for folder in sorted(current.parent.iterdir()):
         holder = filelock.holder(folder / LOCK)
@@ -182,8 +193,18 @@ def leftovers(current: Path) -> list[Leftover]:
             continue
         stats = [path.stat() for path in folder.rglob("*") if path.is_file()]
         size = sum(stat.st_size for stat in stats if stat.st_nlink == 1)
-        found.append(Leftover(folder, size, max(stat.st_mtime for stat in stats)))
+        changed = max(stat.st_mtime for stat in stats)
+        if _host_of(folder) in (None, socket.gethostname()) or time.time() - changed > ELSEWHERE_S:
+            found.append(Leftover(folder, size, changed))
     return sorted(found, key=lambda leftover: leftover.changed)
+
+
+def _host_of(folder: Path) -> str | None:
+    """The machine that opened a folder last; None if it does not say."""
+    try:
+        return str(json.loads((folder / OWNER).read_bytes())["host"])
+    except (FileNotFoundError, KeyError, TypeError, ValueError):
+        return None
 
 
 def server_folder() -> Path:

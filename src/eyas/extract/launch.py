@@ -12,16 +12,25 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack
+from datetime import timedelta
 
 import torch
 
 from eyas.compute import ComputeParams
 from eyas.errors import ConfigError
-from eyas.extract.ranks import Alone, Ranks, Team
+from eyas.extract.ranks import Alone, Ranks, Team, rank_0_is_gone
 
 LOCALHOST = "127.0.0.1"
 TORCHRUN_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 """In the environment of processes that torchrun has started: its own store is at MASTER_ADDR and MASTER_PORT."""
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+"""How often torchrun has restarted the processes of this machine; not the same number on every node."""
+FIRST_PID = "EYAS_FIRST_PID"
+"""In the environment of processes that the first one has started: its pid."""
+CONNECT_S = 30.0
+"""How long a process looks for a store that was there before it."""
+START_S = 300.0
+"""The same for one that rank 0 serves, which another launcher starts at the same time."""
 TORCHRUN = "torchrun --nnodes N --nproc-per-node GPUS --rdzv-backend c10d --rdzv-endpoint HOST:PORT stages/extract.py"
 
 
@@ -115,8 +124,9 @@ def _start_children(size: int, port: int) -> dict[int, subprocess.Popen[bytes]]:
         "LOCAL_WORLD_SIZE": str(size),
     }
     command = [sys.executable, *sys.orig_argv[1:]]
+    own = {FIRST_PID: str(os.getpid())}
     return {
-        rank: subprocess.Popen(command, env={**os.environ, "LOCAL_RANK": str(rank), "RANK": str(rank)})
+        rank: subprocess.Popen(command, env={**os.environ, **own, "LOCAL_RANK": str(rank), "RANK": str(rank)})
         for rank in range(1, size)
     }
 
@@ -130,20 +140,45 @@ def _own_team(size: int) -> Team:
 
 
 def _given_team(size: int, local_size: int) -> Team:
-    """A process that torchrun or rank 0 has started."""
+    """A process that torchrun, another launcher or rank 0 has started."""
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
+    rank = int(os.environ["RANK"])
+    first, by_torchrun = os.environ.get(FIRST_PID), TORCHRUN_STORE in os.environ
+    # It may have been killed before this process could ask to die with it.
+    if first is not None and os.getppid() != int(first):
+        raise rank_0_is_gone("it ended while this process was started")
+    serves = rank == 0 and not by_torchrun
+    seconds = START_S if first is None and not by_torchrun else CONNECT_S
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = TCPStore(*address, size, False)
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return Team(
-        torch.device("cpu"),
-        int(os.environ["RANK"]),
-        size,
-        local_size,
-        PrefixStore(f"eyas-{attempt}", store) if TORCHRUN_STORE in os.environ else store,
-        {},
-    )
+    try:
+        store = TCPStore(*address, size, serves, timedelta(seconds=seconds), wait_for_workers=False)
+    except RuntimeError as error:
+        raise rank_0_is_gone(str(error).splitlines()[0]) from error
+    given = PrefixStore(f"eyas-{os.environ.get(RESTARTS, '0')}", store) if by_torchrun else store
+    team = Team(torch.device("cpu"), rank, size, local_size, given, {})
+    if by_torchrun:
+        _refuse_restart(team)
+    return team
+
+
+def _refuse_restart(team: Team) -> None:
+    """One node counts its restarts, and begins anew. Over several a restarted group can't find together.
+
+    A node counts only the restarts that its own processes caused (pytorch/pytorch#108158), and none when a node joins or
+    leaves. So after one, processes would look for each other in different places, or among the traces of those before.
+
+    Raises:
+        ConfigError: torchrun has restarted the processes.
+    """
+    spread = team.size > team.local_size and int(os.environ.get(RESTARTS, "0")) > 0
+    with team:  # the others are told
+        if spread or team.count(f"lives of rank {team.rank}", 1) > 1:
+            raise ConfigError(
+                "torchrun has restarted the processes of several nodes, or their number has changed",
+                where="torchrun",
+                hint="--max-restarts 0 and a fixed --nnodes. Run again: finished shards are kept",
+            )
 
 
 def _device_of_rank(compute: ComputeParams, team: Team) -> torch.device:

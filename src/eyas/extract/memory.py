@@ -36,8 +36,8 @@ def told_when_out_of_memory(sequence_ids: Sequence[str], lengths: Sequence[int])
 
 
 @contextmanager
-def told_when_too_large(device: str) -> Iterator[None]:
-    """Turn running out of memory with the target's weights alone into an error that says what to do.
+def told_when_too_large(device: str, what: str = "the target") -> Iterator[None]:
+    """Turn running out of memory with weights alone, those of the target or of `what`, into an error that says what to do.
 
     Raises:
         GateError: names the device.
@@ -48,7 +48,7 @@ def told_when_too_large(device: str) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise GateError(
-            f"the target does not fit on {device}",
+            f"{what} does not fit on {device}",
             where="models/target",
             hint="compute.device_map: auto spreads it over several GPUs; extract.backend: vllm runs it as it is served; "
             "a smaller target.dtype takes less",

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from eyas.extract.sampled import SampledScores, score
+from eyas.gemm import linear
 from eyas.sampling import GREEDY, Sampling
 from eyas.target.model import TargetHead
 
@@ -88,7 +88,7 @@ def _greedy(head: TargetHead, last: Tensor, following: Tensor) -> Predictions:
     size = max(1, bytes_held // (4 * max(1, len(last))))
     for start in range(0, len(head.lm_head), size):
         block = head.lm_head[start : start + size]  # [size, H]
-        logits = functional.linear(normed, block).float()  # [R, size]
+        logits = linear(normed, block).float()  # [R, size]
         own = (following - start).clamp(0, len(block) - 1)
         inside = (following >= start) & (following < start + len(block))
         chosen = torch.where(inside, logits.gather(1, own[:, None]).squeeze(1), chosen)

@@ -192,7 +192,7 @@ class Team:
             if failed and self.rank == 0:
                 self.store.set(HEARD, "1")
         except RuntimeError as error:
-            raise _gone(error) from error
+            raise rank_0_is_gone(str(error).splitlines()[0]) from error
         if failed:
             failure = Failure(**failed)
             raise failure.error() if self.rank == 0 else SystemExit(failure.exit_code)
@@ -213,7 +213,7 @@ class Team:
         try:
             return int(self.store.add(key, amount))
         except RuntimeError as error:
-            raise _gone(error) from error
+            raise rank_0_is_gone(str(error).splitlines()[0]) from error
 
     def _wait(self, condition: Callable[[], bool], waiting: Callable[[], None] | None = None) -> None:
         while not condition():
@@ -223,12 +223,17 @@ class Team:
             time.sleep(POLL_S)
 
     def _tell(self, error: BaseException) -> bool:
-        """Say that this rank failed; whether rank 0 has read it and will show it."""
+        """Say that this rank failed; whether rank 0 has read it and will show it.
+
+        Who was stopped from outside waits for nobody: it may have been because rank 0 was killed.
+        """
         try:
             self.store.compare_set(FAILED, "", json.dumps(asdict(Failure.of(error, self.rank))))
             if self.rank == 0:  # nobody needs to wait for this one any more
                 self.store.set(HEARD, "1")
                 return False
+            if isinstance(error, Interrupted):
+                return True
             deadline = time.monotonic() + HEARD_S
             while time.monotonic() < deadline:
                 if self.store.check([HEARD]):
@@ -253,10 +258,10 @@ def end_children(children: dict[int, subprocess.Popen[bytes]], *, kindly: bool) 
             child.wait()
 
 
-def _gone(error: RuntimeError) -> EyasError:
+def rank_0_is_gone(why: str) -> EyasError:
     """Rank 0 serves the store; the others can't go on without it."""
     return EyasError(
-        f"rank 0 is gone: {str(error).splitlines()[0]}",
+        f"rank 0 is gone: {why}",
         where=socket.gethostname(),
         hint="what it said is in its own output. Run again: finished shards are kept",
     )

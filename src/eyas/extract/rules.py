@@ -8,6 +8,7 @@ from math import isfinite, log, sqrt
 import torch
 from torch import Tensor
 
+from eyas.extract.tally import Suspect
 from eyas.sampling import Sampling
 
 NEAR_TIE = {"float32": 128.0, "bfloat16": 8.0, "float16": 8.0}
@@ -70,8 +71,14 @@ class Rules:
         mean = tokens * OUTSIDE[self.dtype] / self._sharpness
         return mean + 5 * sqrt(mean) + 3
 
-    def odd_evidence(self, tokens: int, disagreed: int) -> float:
-        """Evidence (nats) against a greedy sequence: Chernoff's bound on the probability of so many disagreements."""
+    def evidence(self, suspect: Suspect) -> float:
+        """Evidence (nats) against a sequence: above ODD_NATS it is odd."""
+        if suspect.evidence is not None:
+            return suspect.evidence
+        return self._greedy_evidence(suspect.tokens, suspect.disagreed)
+
+    def _greedy_evidence(self, tokens: int, disagreed: int) -> float:
+        """Chernoff's bound on the probability of so many disagreements."""
         usual = max(1 - self.min_agreement, MIN_DISAGREED_SHARE)
         seen = disagreed / tokens if tokens else 0.0
         if seen <= max(usual, ODD_SHARE):

@@ -117,10 +117,17 @@ class Extraction:
         Raises:
             GateError: a layer is another one, the final norm is missing or doubled, sequences are mixed up, ...
         """
-        if self.finished:
-            return
+        if not self.finished:
+            self._checked()
+
+    def _checked(self) -> Extractor:
+        """The extractor, after the comparison: a run whose shards all seemed finished makes it when one is damaged."""
+        if self.extractor.reference is None:
+            self._compare()
+        return self.extractor
+
+    def _compare(self) -> None:
         reference = Reference.of(self.extractor.backend, paths.TARGET, self.profile)
-        self.extractor = replace(self.extractor, reference=reference)
         sequences = max((work.sequences for work in self.works), key=len)
         first = range(min(CANDIDATES, len(sequences)))
         chosen = fixture_sequences(
@@ -129,6 +136,7 @@ class Extraction:
         result = check_fixture(self.extractor.backend, self.extractor.head, reference, chosen)
         if self.ranks.rank == 0:
             self.journal.keep_fixture(result.report())
+        self.extractor = replace(self.extractor, reference=reference)
 
     def compute(self) -> None:
         """Compute every shard that is missing, together with the other ranks.
@@ -139,7 +147,7 @@ class Extraction:
         total = total_of(self.works)
         logger.info("hidden states of %s sequences, %.2f GB", f"{total.sequences:,}", total.bytes / 1e9)
         extract_shards(
-            self.extractor, self.works, self.ranks, Progress(total, self.ranks, self.journal.folder)
+            self._checked, self.works, self.ranks, Progress(total, self.ranks, self.journal.folder)
         )
 
     def publish(self, guard: Guard) -> None:

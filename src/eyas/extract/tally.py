@@ -29,19 +29,21 @@ class Disagreement:
 
 
 @dataclass(frozen=True)
-class OddSequence:
-    """A sequence whose tokens can't come from its states."""
+class Suspect:
+    """A sequence whose tokens look as if they can't come from its states. The limits of a run judge it (Rules.evidence)."""
 
     sequence_id: str
     tokens: int
     """Generated tokens."""
-    disagreed: int
+    differing: int
     """Of them, those that are not the argmax."""
-    evidence: float
-    """Nats: by chance a right sequence looks so with a probability below exp(-evidence)."""
+    disagreed: int
+    """Of these, those that rounding does not explain."""
+    evidence: float | None
+    """Of sampled tokens, nats; None: greedy ones, judged by their counts."""
 
     def __str__(self) -> str:
-        return f"{self.sequence_id} ({self.disagreed} of {self.tokens} tokens are not the argmax)"
+        return f"{self.sequence_id} ({self.differing} of {self.tokens} tokens are not the argmax)"
 
 
 @dataclass
@@ -63,12 +65,10 @@ class Tally:
     """Sum of the varentropies, nats squared."""
     outside: int = 0
     """Sampled tokens that top_k and top_p would not have kept."""
-    odd: int = 0
-    """Sequences whose tokens can't come from their states."""
     worst: list[Disagreement] = field(default_factory=list)
     """The largest margins."""
-    oddest: list[OddSequence] = field(default_factory=list)
-    """The strongest evidence."""
+    suspects: list[Suspect] = field(default_factory=list)
+    """All of them, whatever the limits of the run: a later run may have others."""
 
     def add(self, other: Tally) -> None:
         """Add the counts of other sequences of the dataset."""
@@ -80,12 +80,11 @@ class Tally:
         self.excess += other.excess
         self.variance += other.variance
         self.outside += other.outside
-        self.odd += other.odd
-        worst, oddest = [*self.worst, *other.worst], [*self.oddest, *other.oddest]
+        worst = [*self.worst, *other.worst]
         self.worst = sorted(worst, key=lambda found: (-found.margin, found.sequence_id, found.position))[
             :SHOWN
         ]
-        self.oddest = sorted(oddest, key=lambda found: (-found.evidence, found.sequence_id))[:SHOWN]
+        self.suspects += other.suspects
 
     def z(self, bias: float) -> float | None:
         """How many standard deviations the surprise of the sampled tokens lies from the entropy.
@@ -109,6 +108,6 @@ class Tally:
         """
         lists = {
             "worst": [Disagreement(**found) for found in values["worst"]],
-            "oddest": [OddSequence(**found) for found in values["oddest"]],
+            "suspects": [Suspect(**found) for found in values["suspects"]],
         }
         return cls(**{**values, **lists})

@@ -155,19 +155,20 @@ def _shape(profile: TargetProfile) -> list[Check]:
 def _ending(profile: TargetProfile) -> list[Check]:
     """A turn that the target ended has its end-of-turn token as the last one, and nowhere else."""
     ends = pl.element().is_in(profile.end_of_turn_ids)
-    last = _Ids.list.last().is_in(profile.end_of_turn_ids)
+    last = pl.col("token_ids").list.last().is_in(profile.end_of_turn_ids)
     inside = _Ids.list.eval(ends).list.sum() - last.cast(pl.Int32)
     behind = _Generated - 1 - _Ids.list.eval(ends.arg_true()).list.first()
     last_id = pl.format("the last id is {}", _Ids.list.last())
+    kinds = pl.col("kinds")
+    marked = kinds.list.eval(pl.element() == END_OF_TURN).list.sum()  # the prompt has been judged
     return [
         Check("tokens follow the end of the turn", inside > 0, pl.format("{} tokens", behind)),
         Check("the turn has no end-of-turn token and was not cut", ~pl.col("truncated") & ~last, last_id),
         Check("a cut turn has an end-of-turn token", pl.col("truncated") & last, last_id),
         Check(
             "the end-of-turn token is not marked as such",
-            (_Kinds.list.count_matches(END_OF_TURN) != last.cast(pl.UInt32))
-            | (last & (_Kinds.list.last() != END_OF_TURN)),
-            pl.format("{} tokens are", _Kinds.list.count_matches(END_OF_TURN)),
+            (marked != last.cast(pl.UInt32)) | (last & (kinds.list.last() != END_OF_TURN)),
+            pl.format("{} tokens are", marked),
         ),
     ]
 

@@ -13,9 +13,9 @@ import polars as pl
 from eyas import paths
 from eyas.errors import ArtifactError, ConfigError
 from eyas.schema import Validated, columns_of
-from eyas.tables import TEMPLATE_KWARGS, read_note
+from eyas.tables import ROW_GROUP, TEMPLATE_KWARGS, read_note
 
-PIECE_ROWS = 4096
+PIECE_ROWS = ROW_GROUP
 """Rows that are in memory at once where rows are looked at one by one."""
 
 

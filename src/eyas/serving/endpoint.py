@@ -5,10 +5,12 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+import ssl
 import urllib.request
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import httpx2
@@ -117,6 +119,12 @@ def trusts_proxies(base_url: str) -> bool:
         return "." in host and not host.endswith(_PRIVATE_DOMAINS)
 
 
+@cache
+def certificates() -> ssl.SSLContext:
+    """The authorities that are trusted, read once: it takes as long as some hundred requests."""
+    return httpx2.create_ssl_context()
+
+
 def effective_proxy(url: str) -> str | None:
     """The proxy that the environment sets for this URL, None if it is reached directly.
 
@@ -220,13 +228,21 @@ def read_metrics(base_url: str) -> dict[str, float]:
     return dict(values)
 
 
+def read_page(base_url: str, page: str) -> dict[str, Any] | None:
+    """The JSON object that a server shows under this name beside /v1, for example `version`; None if it has none."""
+    try:
+        found = _get(f"{server_root(base_url)}/{page}").json()
+    except (ServerError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def _version(base_url: str) -> str | None:
     """vLLM says it under /version, SGLang under /server_info."""
     for page in ("version", "server_info"):
-        try:
-            return str(_get(f"{server_root(base_url)}/{page}").json()["version"])
-        except (ServerError, ValueError, KeyError, TypeError):
-            continue
+        found = read_page(base_url, page)
+        if found is not None and "version" in found:
+            return str(found["version"])
     return None
 
 
@@ -248,7 +264,9 @@ def _get(url: str) -> httpx2.Response:
 def _request(url: str) -> httpx2.Response:
     headers = {"Authorization": f"Bearer {api_key()}"}
     try:
-        return httpx2.get(url, headers=headers, timeout=_TIMEOUT_S, trust_env=trusts_proxies(url))
+        return httpx2.get(
+            url, headers=headers, timeout=_TIMEOUT_S, verify=certificates(), trust_env=trusts_proxies(url)
+        )
     except httpx2.HTTPError as error:
         raise ServerError(
             f"the server can't be reached: {str(error) or type(error).__name__}",

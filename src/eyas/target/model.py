@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from torch import Tensor
-from torch.nn import functional
 
 from eyas.errors import ArtifactError, InputError
+from eyas.gemm import linear
 from eyas.target.layers import check_layers
 from eyas.target.spec import TargetProfile
 
@@ -230,7 +230,7 @@ class TargetHead:
 
     def logits(self, last: Tensor) -> Tensor:
         """Logits of last hidden states before the final norm: [L, H] -> [L, V]."""
-        return functional.linear(self.normed(last), self.lm_head)
+        return linear(self.normed(last), self.lm_head)
 
 
 def tensor_files(directory: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
+from numpy.typing import NDArray
 from torch import Tensor
 
 from eyas.drafter.batch import DraftBatch, pack
@@ -172,6 +173,8 @@ class DrafterData(LightningDataModule):
         """Steps of the first stretch that an earlier run has done."""
         self.processes = 1
         self.process = 0
+        self._weight_sums = np.full((len(self.train), params.ttt_steps), np.nan)
+        """Of each training sequence, once it was needed: they are the same in every epoch."""
 
     def setup(self, stage: str) -> None:
         assert self.trainer is not None
@@ -194,11 +197,20 @@ class DrafterData(LightningDataModule):
         share = self._shares(step)[self.process]
         idle = len(share) == 0
         parts = passes(step[:1] if idle else share, sizes.tokens, self.pass_tokens)
-        sequences = (self.train[index] for index in share)  # one at a time in memory
-        sums = weight_sums(sequences, self.params.ttt_steps, self.vocab, self.params.objective)
+        sums = torch.from_numpy(
+            sum((self._weights(index) for index in share), np.zeros(self.params.ttt_steps))
+        )
         tokens, labels = int(sizes.tokens[step].sum()), int(sizes.labels[step].sum())
         yield Work(number, sums, iter(()), len(parts), idle, tokens, labels)
         yield from (self.packed(part, self.train) for part in parts)
+
+    def _weights(self, index: int) -> NDArray[np.float64]:
+        """What the weights of a training sequence's rows sum to, [S]."""
+        found: NDArray[np.float64] = self._weight_sums[index]
+        if np.isnan(found[0]):
+            steps, objective = self.params.ttt_steps, self.params.objective
+            found[:] = weight_sums([self.train[index]], steps, self.vocab, objective)
+        return found
 
     def val_passes(self) -> list[Indices]:
         """Passes of this process over the val split."""

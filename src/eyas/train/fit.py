@@ -26,7 +26,7 @@ from eyas.train.params import TrainParams
 from eyas.train.record import Record
 from eyas.train.report import speed_report, summary_report
 from eyas.train.state import published_weights
-from eyas.train.trainer import make_trainer, run
+from eyas.train.trainer import make_trainer, run, validate
 
 VERSION = 1
 PACKAGE = Path(__file__).parent.parent
@@ -78,7 +78,9 @@ def identity(inputs: FitInputs, params: TrainParams) -> dict[str, Any]:
 def _code_digest() -> str:
     """Digest of the modules that decide weights and reports: a run that was killed does not go on with other code."""
     modules = [path for name in ("drafter", "train") for path in (PACKAGE / name).glob("*.py")]
-    modules += [PACKAGE / name for name in ("shards.py", "states.py", "storage.py", "target/model.py")]
+    modules += [
+        PACKAGE / name for name in ("gemm.py", "shards.py", "states.py", "storage.py", "target/model.py")
+    ]
     return files_digest((path for path in modules if path.stem not in NEUTRAL), PACKAGE)
 
 
@@ -108,6 +110,8 @@ def fit(inputs: FitInputs, params: TrainParams, compute: ComputeParams, journals
         if not loop.done:
             trainer.num_sanity_val_steps = 0 if loop.saved else float("inf")  # the untrained drafter once
             run(trainer, DrafterModule(drafter, inputs.vocab, inputs.head, params, data.course.steps), data)
+        elif not data.course.stretches:
+            validate(trainer, DrafterModule(drafter, inputs.vocab, inputs.head, params, 0), data)
         if trainer.is_global_zero:
             return _result(drafter.cpu(), params, data, loop.record, journal, trainer.world_size)
     except BaseException:
@@ -125,10 +129,11 @@ def _result(
     processes: int,
 ) -> FitResult:
     """The weights that are published come from the journal, whether they were trained just now or before a kill."""
-    best = record.best if params.publish == "best" else None
-    last = journal.read()
-    assert last is not None
-    drafter.load_state_dict(published_weights(last) if best is None else journal.read_best(best))
+    if record.validations:  # otherwise it is published as it came
+        best = record.best if params.publish == "best" else None
+        last = journal.read()
+        assert last is not None
+        drafter.load_state_dict(published_weights(last) if best is None else journal.read_best(best))
     return FitResult(
         drafter=drafter.eval(),
         summary=summary_report(params, drafter, data, record),

@@ -44,6 +44,7 @@ class RunLoop(Callback):
     curves: Curves | None = None
     _saved_at: float = 0.0
     _continued_at: float = 0.0
+    _validating_at: float = 0.0
 
     @property
     def course(self) -> Course:
@@ -95,13 +96,17 @@ class RunLoop(Callback):
         if due and not ends:  # at its end a stretch is validated first
             self._save(trainer, module)
 
+    def on_validation_start(self, trainer: Trainer, module: LightningModule) -> None:
+        self._validating_at = time.monotonic()
+
     def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
         record = self.record
         assert isinstance(module, DrafterModule)
-        if trainer.sanity_checking:
+        if trainer.sanity_checking or not self.course.stretches:
             record.untrained = Validation(0, 0, module.validation)
             self._curve(0, "val", module.validation)
             return
+        record.validating += time.monotonic() - self._validating_at
         stretch = self.course.stretches[record.stretch]
         found = Validation(record.step, stretch.epoch + 1, module.validation)
         record.validations.append(found)
@@ -114,7 +119,7 @@ class RunLoop(Callback):
             record.stopped_early = trainer.should_stop = True
             if record.window.steps:  # no later step writes them
                 self._window(record.step, _outcome(module).lr)
-        self._warn_if_flat(stretch.ends_epoch and stretch.epoch == 0)
+        self._warn_if_flat(stretch.epoch == 0 and (stretch.ends_epoch or record.stopped_early))
         self._save(trainer, module)
         if self.view is not None:
             self.view.show()
@@ -151,18 +156,15 @@ class RunLoop(Callback):
         if trainer.is_global_zero:
             self.journal.save(_trained(module), self.record)
         self._saved_at = time.monotonic()
+        self.record.saving += self._saved_at - now
 
-    def _warn_if_flat(self, first_epoch: bool) -> None:
+    def _warn_if_flat(self, due: bool) -> None:
         untrained, best = self.record.untrained, self.record.best
-        if (
-            first_epoch
-            and untrained
-            and best
-            and does_not_rise(untrained.acceptance_length, best.acceptance_length)
-        ):
+        if due and untrained and best and does_not_rise(untrained.acceptance_length, best.acceptance_length):
             logger.warning(
-                "after an epoch the acceptance length is %.3f, untrained it was %.3f: the drafter does not learn; "
+                "after %d steps the acceptance length is %.3f, untrained it was %.3f: the drafter does not learn; "
                 "look at the learning rate, the size of the draft vocabulary and reports/extraction.json",
+                self.record.step,
                 best.acceptance_length,
                 untrained.acceptance_length,
             )

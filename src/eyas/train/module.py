@@ -83,6 +83,9 @@ class DrafterModule(LightningModule):
         self.vocab = self.vocab.to(self.device)
         self.head = replace(self.head, norm_weight=self.head.norm_weight.to(self.device))
 
+    def on_validation_start(self) -> None:
+        self.on_fit_start()  # a drafter that is only validated is never fitted
+
     @property
     def raw_optimizers(self) -> list[torch.optim.Optimizer]:
         """The torch optimisers, Muon first if there is one."""

@@ -30,6 +30,7 @@ class TrainParams:
     ttt_steps: int
     """Draft steps unrolled per anchor; train at least as many as the engine will draft."""
     epochs: int
+    """Passes over the train split; 0, with init_from only: that drafter is validated and published as it is."""
     batch_tokens: int
     """Tokens (prompt and generated) of one optimiser step, over all processes and passes."""
     optimizer: str
@@ -91,9 +92,11 @@ class TrainParams:
             raise ValueError("drafter.norm_before_fc: true excludes drafter.fc_norm: true")
 
     def _check_counts(self) -> None:
-        for name in ("ttt_steps", "epochs", "batch_tokens", "bucket_steps"):
+        for name in ("ttt_steps", "batch_tokens", "bucket_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 1")
+        if self.epochs < (1 if self.init_from is None else 0):
+            raise ValueError(f"epochs: {self.epochs} is below 1, and only with init_from may it be 0")
         for name in ("val_every_steps", "val_sequences", "early_stopping"):
             value = getattr(self, name)
             if value is not None and value < 1:

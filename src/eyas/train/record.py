@@ -63,6 +63,10 @@ class Record:
     """Labelled positions trained on, likewise."""
     seconds: float = 0.0
     """Spent on training in all runs so far."""
+    validating: float = 0.0
+    """Seconds of these in validations."""
+    saving: float = 0.0
+    """Seconds of these in which the state was saved."""
     resumed: int = 0
     """How often a run went on from a saved state."""
     stopped_early: bool = False

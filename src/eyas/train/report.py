@@ -23,10 +23,11 @@ def summary_report(
     params: TrainParams, drafter: Drafter, data: DrafterData, record: Record
 ) -> dict[str, Any]:
     """The same for the same inputs, however often the run was killed. `val` is of the published weights."""
-    published = record.best if params.publish == "best" else record.validations[-1]
-    last, best, untrained = record.validations[-1], record.best, record.untrained
-    assert published is not None
-    assert best is not None
+    untrained = record.untrained
+    last = record.validations[-1] if record.validations else untrained
+    assert last is not None
+    best = record.best or last
+    published = best if params.publish == "best" else last
     weights = list(drafter.named_parameters())
     before = None if untrained is None else untrained.acceptance_length
     return {
@@ -63,6 +64,8 @@ def speed_report(record: Record, processes: int) -> dict[str, Any]:
         "tokens_per_s": share(record.tokens, record.seconds),
         "trained_tokens_per_s": share(record.labels, record.seconds),
         "seconds": record.seconds,
+        "seconds_validating": record.validating,
+        "seconds_saving": record.saving,
         "resumed": record.resumed,
         "processes": processes,
         "peak_memory_bytes": peak,

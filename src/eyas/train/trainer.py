@@ -88,6 +88,13 @@ def run(trainer: Trainer, module: LightningModule, data: LightningDataModule) ->
         trainer.fit(module, datamodule=data)
 
 
+def validate(trainer: Trainer, module: LightningModule, data: LightningDataModule) -> None:
+    """Validate alone: a drafter that is not trained."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # Lightning's use of torch
+        trainer.validate(module, datamodule=data, verbose=False)
+
+
 def _gpus(accelerator: str) -> int:
     return max(1, torch.cuda.device_count()) if accelerator in ("auto", "gpu", "cuda") else 1
 

@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 WORKERS = 2
-"""Batches that are judged at the same time: decoding JSON keeps one core busy, and each costs some 200 MB."""
+"""Batches that are judged at the same time: decoding JSON keeps one core busy, and each costs some 300 MB."""
 LINES = 1024
 """Lines that are read by their places at a time."""
 

@@ -22,8 +22,8 @@ from eyas.validate.idlists import MARK, cut, ids_of
 
 KEYS_LOOKED_AT = 1000
 """Lines whose keys are compared with the schema: one program writes them all."""
-BATCH_BYTES = 1 << 25
-"""Bytes read at a time: some thousand rows. A longer line is read whole."""
+BATCH_BYTES = 1 << 26
+"""Bytes read at a time: some thousand rows, about a row group. A longer line is read whole."""
 DECODED_ROWS = 128
 """Rows decoded at a time: what the parser makes of a megabyte or so stays in the processor's cache."""
 ID_FIELDS = ("prompt_token_ids", "token_ids")

@@ -1,0 +1,110 @@
+"""Runs hypotheses: how well each predicts, and what acceptance it would give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eyas.doctor.hypothesis import Hypothesis
+from eyas.doctor.likelihood import Advantage, advantage
+from eyas.doctor.material import Material
+from eyas.referee.drafting import Answered
+from eyas.referee.prediction import Predictions, predictions
+from eyas.referee.simulation import Simulated, simulate
+
+LEVELS = (12, 80, 320)
+"""Sequences on which a repair is judged: more of them as long as it neither wins nor loses."""
+COSTLY_LEVELS = (8, 24)
+"""The same where states have to be recomputed."""
+LOST = -2.0
+"""The t of a repair that loses."""
+MIN_LOG_RATIO = float(np.log(1000))
+"""A cause is named from here on: about twenty are looked at, and a sound drafter must be called sound."""
+MIN_NATS = 0.002
+"""A repair that predicts better by less, per token, is of no account."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A repair that predicts better than the folder as it is, beyond doubt."""
+
+    hypothesis: Hypothesis
+    predictions: Predictions
+    advantage: Advantage
+
+    def against(self, other: Trial) -> Advantage:
+        """Over the sequences that both were judged on."""
+        count = min(len(self.predictions.rows), len(other.predictions.rows))
+        return advantage(self.predictions.first(count).per_token, other.predictions.first(count).per_token)
+
+
+def tells(found: Advantage) -> bool:
+    """Whether a difference is beyond doubt, and large enough to matter."""
+    return found.log_ratio >= MIN_LOG_RATIO and found.nats >= MIN_NATS
+
+
+class Judge:
+    """Compares repairs with the folder as it is."""
+
+    def __init__(self, material: Material, as_is: Hypothesis, skipped: list[str]) -> None:
+        self._material, self._plain, self._skipped = material, as_is, skipped
+        self._as_is: dict[int, Predictions] = {}
+
+    def as_is(self, count: int) -> Predictions | None:
+        """Predictions of the folder as it is, on the first sequences; None if the states can't be had."""
+        count = min(count, len(self._material.learned))
+        if count not in self._as_is:
+            found = self._predict(self._plain, count)
+            if found is None:
+                return None
+            self._as_is[count] = found
+        return self._as_is[count]
+
+    @property
+    def usual(self) -> Predictions | None:
+        """The same on as many sequences as decide most questions."""
+        costly = self._plain.layer_ids != self._material.store_ids
+        return self.as_is(COSTLY_LEVELS[-1] if costly else LEVELS[1])
+
+    def better(self, hypotheses: Iterable[Hypothesis]) -> list[Trial]:
+        """Those that predict better beyond doubt, the best first."""
+        found = [trial for each in hypotheses if (trial := self._try(each)) is not None]
+        return sorted(found, key=lambda each: -each.advantage.nats)
+
+    def _try(self, hypothesis: Hypothesis) -> Trial | None:
+        stored = self._material.store_ids
+        costly = hypothesis.layer_ids != stored or self._plain.layer_ids != stored
+        for count in COSTLY_LEVELS if costly else LEVELS:
+            as_is, other = self.as_is(count), self._predict(hypothesis, count)
+            if as_is is None or other is None:
+                self._skipped.append(f"{hypothesis.what}: {self._material.layers.unavailable}")
+                return None
+            found = advantage(other.per_token, as_is.per_token)
+            if found.t < LOST or (count >= len(self._material.learned) and not tells(found)):
+                return None
+            if tells(found) and count > LEVELS[0]:
+                return Trial(hypothesis, other, found)
+        return None
+
+    def _predict(self, hypothesis: Hypothesis, count: int) -> Predictions | None:
+        states = fed(self._material, self._material.learned[:count], hypothesis)
+        return None if states is None else predictions(hypothesis.reading, states, self._material.steps)
+
+
+def fed(material: Material, answers: Sequence[Answered], hypothesis: Hypothesis) -> list[Answered] | None:
+    """Answers with the states that a hypothesis feeds; None if they can't be had."""
+    if hypothesis.quantised:
+        states = material.layers.of(answers, hypothesis.layer_ids, quantised=True)
+    else:
+        states = material.states(answers, hypothesis.layer_ids)
+    if states is None or not hypothesis.order:
+        return states
+    return [replace(each, aux=each.aux[:, hypothesis.order]) for each in states]
+
+
+def simulate_hypothesis(material: Material, hypothesis: Hypothesis) -> Simulated | None:
+    """Acceptance on the held-out answers; None if the states can't be had."""
+    states = fed(material, material.held_out, hypothesis)
+    return None if states is None else simulate(hypothesis.reading, states, material.steps)
