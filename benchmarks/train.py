@@ -19,10 +19,8 @@ import argparse
 import ctypes
 import gc
 import os
-import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.train_reference import PlainDrafter, PlainTrainer, padded
+from benchmarks.train_work import AUX, BATCH, DRAFT_VOCAB, HIDDEN, VOCAB, Shape, Work, default_works, describe
 from torch import Tensor
 
 from eyas import gemm
@@ -39,70 +38,12 @@ from eyas.drafter.loss import DraftTargets, score_steps, total_loss
 from eyas.drafter.model import Drafter
 from eyas.drafter.objective import Objective
 from eyas.drafter.vocab import VocabMap
-from eyas.shards import SequenceStates, label_positions
-from eyas.tokenkinds import ANSWER
 from eyas.train.optim import build_optimizers
 from eyas.train.params import TrainParams
 
-HIDDEN, VOCAB, DRAFT_VOCAB, AUX = 576, 49152, 4096, 3
-BATCH, STEPS, ROUNDS = 8, 3, 3
+STEPS, ROUNDS = 3, 3
 REFERENCE_LONGEST = 2048
 """The reference's score matrices of longer sequences take tens of GB."""
-DEFAULT_LENGTHS = (
-    (50, 3), (55, 6), (63, 7), (65, 24), (70, 9), (73, 2), (74, 21), (78, 14), (81, 24), (86, 13), (90, 11), (92, 17),
-    (95, 46), (98, 31), (101, 54), (106, 55), (111, 33), (118, 53), (121, 55), (123, 72), (129, 78), (133, 43),
-    (137, 13), (142, 18), (150, 90), (157, 66), (167, 59), (179, 140), (190, 97), (197, 159), (199, 159), (201, 159),
-    (201, 159), (202, 159), (203, 159), (204, 159), (205, 159), (207, 159), (210, 155), (210, 159), (211, 159),
-    (214, 159), (218, 159), (225, 159), (234, 159), (254, 159), (290, 159), (303, 159),
-)  # fmt: skip
-"""(tokens, labelled positions) of sequences spread evenly over the default run's training set, sorted by tokens."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A sequence's size."""
-
-    tokens: int
-    labels: int
-
-    @classmethod
-    def of_share(cls, tokens: int, prompt_share: float) -> Shape:
-        return cls(tokens, tokens - 1 - round(tokens * prompt_share))
-
-
-@dataclass(frozen=True)
-class Work:
-    """The same sequences for both."""
-
-    sequences: list[SequenceStates]
-    last: list[Tensor]
-    """[T, H] of each, at every position: what the reference stores."""
-
-    @property
-    def tokens(self) -> int:
-        return sum(len(states.token_ids) for states in self.sequences)
-
-    @classmethod
-    def of(cls, shapes: Sequence[Shape]) -> Work:
-        """Random states."""
-        last = [torch.randn(shape.tokens, HIDDEN) for shape in shapes]
-        return cls([_states(shape, own) for shape, own in zip(shapes, last, strict=True)], last)
-
-
-def _states(shape: Shape, last: Tensor) -> SequenceStates:
-    kinds = (torch.arange(shape.tokens) >= shape.tokens - 1 - shape.labels).to(torch.uint8) * ANSWER
-    labels = label_positions(kinds != 0)
-    return SequenceStates(
-        sequence_id="benchmark",
-        token_ids=torch.randint(0, VOCAB, (shape.tokens,), dtype=torch.int32),
-        kinds=kinds,
-        weight=1.0,
-        aux=torch.randn(shape.tokens, AUX, HIDDEN),
-        label_positions=labels,
-        last=last[labels.long()],
-        argmax=torch.randint(0, DRAFT_VOCAB, (len(labels),), dtype=torch.int32),
-        logsumexp=torch.full((len(labels),), 12.0),
-    )
 
 
 class Trainers:
@@ -152,10 +93,11 @@ class Trainers:
 
 
 def seconds_of(step: Callable[[], None]) -> float:
-    """Run once."""
-    started = time.perf_counter()
+    """Run once. With one thread CPU seconds, which other programs do not lengthen much."""
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    started = clock()
     step()
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def peak_bytes_of(step: Callable[[], None]) -> int:
@@ -208,23 +150,6 @@ class Table:
             f"{name:46s} {cells[0]}   {cells[1] if len(runs) == 2 else ' ' * 28}   {ratio}   {growth}",
             flush=True,
         )
-
-
-def default_works(count: int, prompt_share: float | None = None) -> list[Work]:
-    """Random batches with the default run's lengths; with a share, that of each sequence's tokens is prompt."""
-    generator = random.Random(0)
-    shapes = [Shape(*pair) for pair in DEFAULT_LENGTHS]
-    if prompt_share is not None:
-        shapes = [Shape.of_share(shape.tokens, prompt_share) for shape in shapes]
-    return [Work.of(generator.sample(shapes, BATCH)) for _ in range(count)]
-
-
-def describe(works: Sequence[Work]) -> str:
-    """Prompt share and how full the padded batches are."""
-    tokens = sum(work.tokens for work in works)
-    prompt = sum(int((states.kinds == 0).sum()) for work in works for states in work.sequences)
-    padded_size = sum(max(len(s.token_ids) for s in work.sequences) * len(work.sequences) for work in works)
-    return f"{prompt / tokens:.0%} prompt, padded batches {tokens / padded_size:.0%} full"
 
 
 def show_default(table: Table) -> None:

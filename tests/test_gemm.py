@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -55,6 +56,32 @@ def test_views() -> None:
     torch.testing.assert_close(linear(values, weight[3:20]), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_a_weight_with_gaps_is_copied_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN computes such a one with a plain loop."""
+    given: list[Tensor] = []
+    operation = torch.ops.mkldnn._linear_pointwise
+
+    def watched(values: Tensor, weight: Tensor, *others: object) -> Tensor:
+        given.append(weight)
+        product: Tensor = operation(values, weight, *others)
+        return product
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", watched)
+    values, wide = drawn(5, 8), drawn(6, 16)
+    for weight in (wide[:, :8], drawn(16, 6)[:8].t(), drawn(8, 12)[:, ::2].t()):
+        expected = (values.double() @ weight.double().t()).float()
+        torch.testing.assert_close(linear(values, weight), expected, rtol=1e-5, atol=1e-5)
+    assert all(weight.is_contiguous() or weight.t().is_contiguous() for weight in given)
+    assert len(given) == 3
+
+
+def test_autocast_keeps_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = calls(monkeypatch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert linear(drawn(4, 6), drawn(3, 6)).dtype == torch.bfloat16
+    assert not shapes
+
+
 @pytest.mark.parametrize("rows", [(), (7,), (2, 3)])
 def test_gradients(rows: Rows) -> None:
     wide = [drawn(*rows, 12).double(), drawn(9, 12).double(), drawn(9).double()]
@@ -81,6 +108,28 @@ def test_other_types_get_torchs_own(dtype: torch.dtype, monkeypatch: pytest.Monk
     shapes = calls(monkeypatch)
     values, weight = drawn(4, 6).to(dtype), drawn(3, 6).to(dtype)
     assert torch.equal(linear(values, weight), functional.linear(values, weight))
+    assert not shapes
+
+
+class Quantised(Tensor):
+    """Says that it is float32, and is not what it seems."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is functional.linear:
+            return functional.linear(args[0], args[1].as_subclass(Tensor) * 2)
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def test_subclasses_compute_as_they_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = calls(monkeypatch)
+    values, weight = drawn(4, 6), drawn(3, 6)
+    expected = functional.linear(values, weight * 2)
+    assert torch.equal(linear(values, weight.as_subclass(Quantised)), expected)
+    module = torch.nn.Linear(6, 3, bias=False)
+    module.weight = torch.nn.Parameter(weight.as_subclass(Quantised))
+    with FastLinear():
+        torch.testing.assert_close(module(values), expected)
     assert not shapes
 
 

@@ -16,11 +16,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+PLAIN = (Tensor, torch.nn.Parameter)
+
 
 def linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """As torch.nn.functional.linear, gradients included: [..., K], [N, K], [N] -> [..., N].
 
-    Other types and devices get torch's own. Sums are rounded in another order than MKL's.
+    Other types and devices, and subclasses of tensors, get torch's own. Sums are rounded in another order than MKL's.
     """
     if not _suits(values, weight, bias):
         return functional.linear(values, weight, bias)
@@ -40,8 +42,7 @@ class FastLinear(TorchFunctionMode):
     ) -> Any:
         """Called by torch instead of its functions."""
         if func is functional.linear:
-            with torch._C.DisableTorchFunction():  # noqa: SLF001
-                return linear(*args, **(kwargs or {}))
+            return linear(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
@@ -71,7 +72,13 @@ def _suits(*tensors: Tensor | None) -> bool:
         and not torch.is_autocast_enabled("cpu")
         and all(
             tensor is None
-            or (tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.numel() > 0)
+            or (
+                type(tensor) in PLAIN  # quantised weights are subclasses that say float32
+                and tensor.device.type == "cpu"
+                and tensor.dtype == torch.float32
+                and tensor.layout == torch.strided
+                and tensor.numel() > 0
+            )
             for tensor in tensors
         )
     )

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandera.polars as pa
 import polars as pl
@@ -23,6 +23,8 @@ TEMPLATE_KWARGS = "eyas.chat_template_kwargs"
 
 ROW_GROUP = 8192
 """Rows of a row group: some ten million tokens at most in memory at a time, and slices that are cheap to read."""
+Compression = Literal["lz4", "zstd"]
+"""lz4 for tables that one stage reads once: written in less time, two thirds larger. zstd for what is kept."""
 
 
 def write_table(path: Path, table: pl.DataFrame, notes: Mapping[str, str] | None = None) -> None:
@@ -85,7 +87,7 @@ def write_batches(
 
     What `batches` raises comes through. They are made in another thread, so that a stop signal finds this one waiting.
     """
-    _write(path, columns_of(model), batches, notes)
+    _write(path, columns_of(model), batches, notes, "lz4")
 
 
 def write_parted(
@@ -112,7 +114,7 @@ def write_parted(
         approximate_bytes_per_file=None,
         file_path_provider=path_of,
     )
-    _write(parts, pl.Schema(schema | {column: pl.String()}), batches, None)
+    _write(parts, pl.Schema(schema | {column: pl.String()}), batches, None, "zstd")
     for name in files.values():
         if not (directory / name).exists():
             pl.DataFrame(schema=schema).write_parquet(directory / name)
@@ -123,6 +125,7 @@ def _write(
     schema: pl.Schema,
     batches: Iterable[pl.DataFrame],
     notes: Mapping[str, str] | None,
+    compression: Compression,
 ) -> None:
     """See `write_batches`; `target` is one file or says which rows go to which."""
     raised: list[Exception] = []
@@ -144,7 +147,8 @@ def _write(
         writing = pool.submit(
             frame.sink_parquet,
             target,
-            compression_level=1,
+            compression=compression,
+            compression_level=1 if compression == "zstd" else None,
             row_group_size=ROW_GROUP,
             metadata=dict(notes or {}),
             lazy=False,

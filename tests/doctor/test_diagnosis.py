@@ -17,6 +17,7 @@ from eyas.doctor.layers import LayerStates
 from eyas.doctor.material import Material, read_material
 from eyas.doctor.trials import fed, simulate_hypothesis
 from eyas.referee.simulation import simulate
+from eyas.referee.tensorfile import read_file
 from tests.doctor.tiny_run import STEPS, TinyRun
 from tests.pipeline.sabotage import Sabotage, sabotages, write_spoiled
 
@@ -42,7 +43,12 @@ def examined(run: TinyRun, folder: Path) -> Diagnosis:
 @pytest.mark.parametrize("number", range(len(IN_FOLDER)), ids=[each.name for each in IN_FOLDER])
 def test_a_spoiled_folder(run: TinyRun, tmp_path: Path, number: int) -> None:
     sabotage: Sabotage = sabotages(run.head.lm_head)[number]
-    found = examined(run, write_spoiled(tmp_path, run.sound, sabotage.spoil))
+    of = material(run, write_spoiled(tmp_path, run.sound, sabotage.spoil))
+    if (
+        sabotage.cause == "head_of_target"
+    ):  # right for a drafter with a frozen head: training's own file decides
+        of = replace(of, trained=read_file(run.sound / "model.safetensors"))
+    found = diagnose(of, "vllm", counted(of))
     assert found.cause == sabotage.cause, found.suspects
     assert found.engine_follows
     first = found.suspects[0]
@@ -52,7 +58,7 @@ def test_a_spoiled_folder(run: TinyRun, tmp_path: Path, number: int) -> None:
 
 
 def test_layers_that_are_absent_are_the_default_ones(run: TinyRun, tmp_path: Path) -> None:
-    """Trained on the stored layers 2, 4, 5 of 8; the target is made to have other default ones."""
+    """Trained on the stored layers 2, 4, 5 of 8; another target would have other default ones."""
 
     def spoil(config: dict[str, object], tensors: dict[str, torch.Tensor]) -> None:
         del config["eagle_aux_hidden_state_layer_ids"]
@@ -60,7 +66,7 @@ def test_layers_that_are_absent_are_the_default_ones(run: TinyRun, tmp_path: Pat
     folder = write_spoiled(tmp_path, run.sound, spoil)
     assert examined(run, folder).cause is None  # the default layers are those that it was trained on
     of = material(run, folder)
-    of = replace(of, target=replace(of.target, num_layers=10), as_is=replace(of.as_is, layer_ids=[2, 5, 7]))
+    of = replace(of, target=replace(of.target, num_layers=7), as_is=replace(of.as_is, layer_ids=[2, 3, 4]))
     found = diagnose(of, "vllm", counted(of))
     assert found.cause == "aux_layers_default"
     assert found.suspects[0].change is not None
@@ -83,8 +89,11 @@ def test_a_weak_drafter_is_not_an_integration_fault(run: TinyRun, tmp_path: Path
     assert "is the drafter's own" in found.verdict
 
 
-def test_a_head_that_training_left_frozen_is_not_a_fault(run: TinyRun, tmp_path: Path) -> None:
-    found = examined(run, run.trained(tmp_path, steps=150, frozen=True))
+def test_a_head_that_is_the_targets_is_a_doubt_as_long_as_nobody_knows_the_trained_one(
+    run: TinyRun, tmp_path: Path
+) -> None:
+    head = next(each for each in sabotages(run.head.lm_head) if each.cause == "head_of_target")
+    found = examined(run, write_spoiled(tmp_path, run.sound, head.spoil))
     assert [each.cause for each in found.findings if each.severity == "doubt"] == ["head_of_target"]
     assert found.suspects == []
 
@@ -95,42 +104,42 @@ def test_only_the_first_step_was_trained(run: TinyRun, tmp_path: Path) -> None:
     assert found.suspects[0].where == "training"
 
 
-def test_every_fault_of_the_engine_that_shows_is_named(run: TinyRun) -> None:
+@pytest.mark.parametrize(
+    "cause",
+    ["aux_order", "aux_layers_shifted", "embedding", "rope_theta", "norm_before_residual", "other_target"],
+)
+def test_a_fault_of_the_engine(run: TinyRun, cause: str) -> None:
     """Faults that count alike can't be told apart: the planted one must be among those that fit best."""
     of = material(run, run.sound)
-    plain = counted(of)
-    named = set()
-    for fault in faults(of):
-        simulated = simulate_hypothesis(of, fault)
-        assert simulated is not None
-        if np.abs(np.array(simulated.total.rates) - plain.counts.rates).max() < 0.05:
-            continue  # as good as no fault
-        found = diagnose(of, "vllm", EngineCounts(simulated.total, same_answers=True))
-        assert found.engine_follows is False, fault.what
-        best = [each for each in found.suspects if each.log_ratio == found.suspects[0].log_ratio]
-        assert fault.what in [each.what for each in best], (fault.what, found.suspects[:2])
-        named.add(fault.cause)
-    assert named >= {
-        "aux_order",
-        "aux_layers_shifted",
-        "embedding",
-        "head_of_target",
-        "d2t_ignored",
-        "other_target",
-    }
+    fault = next(each for each in faults(of) if each.cause == cause)
+    simulated = simulate_hypothesis(of, fault)
+    assert simulated is not None
+    found = diagnose(of, "vllm", EngineCounts(simulated.total, same_answers=True))
+    assert found.engine_follows is False
+    best = [each for each in found.suspects if each.log_ratio == found.suspects[0].log_ratio]
+    assert fault.what in [each.what for each in best]
+    assert best[0].where in ("engine", "target")
+
+
+def test_what_accepts_nothing_is_not_decided(run: TinyRun) -> None:
+    of = material(run, run.sound)
+    nothing = EngineCounts(AcceptanceCounts(900, [0, 0, 0]), same_answers=True)
+    found = diagnose(of, "vllm", nothing)
+    assert {"d2t_ignored", "head_missing"} & {each.cause for each in found.suspects[:4]}
+    assert found.suspects[0].against_next is not None
+    assert found.suspects[0].against_next < 5.0
 
 
 def test_a_fault_of_the_engine_counted_on_other_prompts(run: TinyRun) -> None:
     of = material(run, run.sound)
-    fault = next(each for each in faults(of) if each.cause == "rope_theta")
+    fault = next(each for each in faults(of) if each.cause == "aux_order")
     half = replace(of, held_out=of.held_out[::2])
     other = replace(of, held_out=of.held_out[1::2])
+    assert diagnose(half, "vllm", replace(counted(other), same_answers=False)).suspects == []
     simulated = simulate_hypothesis(other, fault)
     assert simulated is not None
     found = diagnose(half, "vllm", EngineCounts(simulated.total, same_answers=False))
-    sound = diagnose(half, "vllm", replace(counted(other), same_answers=False))
-    assert sound.suspects == []
-    assert found.cause in (None, "rope_theta", "norm_before_residual", "positions")  # chance may hide it
+    assert fault.cause in [each.cause for each in found.suspects]
 
 
 def test_counts_that_nothing_explains(run: TinyRun) -> None:

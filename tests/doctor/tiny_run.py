@@ -19,7 +19,7 @@ from tests.pipeline.quick_training import new_drafter, train
 from tests.referee.hand_made import plain_config, plain_tensors, write_folder
 from tests.tiny_target import profile_of, write_target
 
-PROMPTS, PROMPT_TOKENS, ANSWER_TOKENS, STEPS = 48, 8, 24, 3
+PROMPTS, PROMPT_TOKENS, ANSWER_TOKENS, STEPS = 40, 8, 24, 3
 FLAGS = {"norm_before_fc": True, "norm_before_residual": True, "norm_output": True}
 
 
@@ -63,10 +63,9 @@ class TinyRun:
                 torch.nn.init.uniform_(parameter, 0.5, 1.5)
         return drafter
 
-    def trained(self, folder: Path, *, steps: int, draft_steps: int = STEPS, frozen: bool = False) -> Path:
+    def trained(self, folder: Path, *, steps: int, draft_steps: int = STEPS) -> Path:
         """A folder of a drafter after so many steps."""
         drafter = self.drafter()
-        drafter.lm_head.weight.requires_grad_(not frozen)
         train(
             drafter,
             self.vocab,
@@ -79,7 +78,7 @@ class TinyRun:
         return write_folder(folder, plain_config(drafter), plain_tensors(drafter, self.vocab))
 
 
-def tiny_run(directory: Path, **sizes: int) -> TinyRun:
+def tiny_run(directory: Path, **sizes: Any) -> TinyRun:
     """A run in an empty directory; `sizes` of the target other than tests.tiny_target's."""
     rope = {"rope_type": "default", "rope_theta": 100_000.0}
     target = write_target(directory / "target", rope_parameters=rope, **sizes)

@@ -138,7 +138,9 @@ class Run:
         step = max(1, len(names) // QUESTIONS)
         return [store[store.sequence_ids.index(name)] for name in names[::step][:QUESTIONS]]
 
-    def diagnosis(self, folder: Path, counted: EngineCounts, stores: Stores | None) -> Diagnosis:
+    def diagnosis(
+        self, folder: Path, counted: EngineCounts, stores: Stores | None = None, trained: Path | None = None
+    ) -> Diagnosis:
         chosen = {each.sequence_id for each in self.asked}
         material = read_material(
             folder,
@@ -148,6 +150,7 @@ class Run:
             engine="vllm",
             steps=STEPS,
             wanted=lambda name: name in chosen,
+            trained=trained,
         )
         return diagnose(material, "vllm", counted)
 
@@ -234,7 +237,13 @@ def test_every_cause_in_the_real_engine(tmp_path: Path, capsys: pytest.CaptureFi
     for name, cause, make in made:
         folder = make()
         counted = served(run.target, folder, run.asked, SERVER.max_model_len)
-        found = run.diagnosis(folder, counted, others if cause == "aux_layers_default" else None)
+        found = run.diagnosis(
+            folder,
+            counted,
+            others if cause == "aux_layers_default" else None,
+            # the target's head is right where training froze it: only training's own file can tell
+            run.root / "models/drafter/drafter.safetensors" if cause == "head_of_target" else None,
+        )
         with capsys.disabled():
             print(f"\n{name:16} {_rates(counted.counts)}  {found.verdict}")
             if found.suspects:

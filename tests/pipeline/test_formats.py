@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 import torch
 from torch.nn import functional
@@ -19,10 +19,9 @@ from eyas.drafter.formats.serving import Serving
 from eyas.drafter.model import Drafter
 from eyas.drafter.unroll import unroll
 from eyas.drafter.vocab import VocabMap
-from eyas.engine.counters import acceptance_between, settled_metrics
 from eyas.export.writing import Trained, export_drafter
 from eyas.serving.params import ServerParams
-from eyas.serving.vllm import LocalVllm
+from eyas.serving.vllm import server_environment, server_python
 from eyas.shards import SequenceStates, label_positions
 from eyas.target.model import TargetHead, capture, load_target
 from eyas.target.spec import TargetProfile
@@ -44,6 +43,8 @@ SERVER = ServerParams(
     kv_cache_gib=1,
     extra_args=["--enforce-eager", "--no-enable-prefix-caching"],
 )
+ENGINES = Path(__file__).parent / "engines_in_turn.py"
+FORMATS = ("vllm", "sglang", "speculators")
 PROMPTS, ANSWER_TOKENS, DRAFT_TOKENS = 6, 32, 3
 
 
@@ -54,16 +55,8 @@ class Made:
     target: Path
     profile: TargetProfile
     prompts: list[list[int]]
-    trained: Trained
-
-
-@dataclass(frozen=True)
-class Served:
-    """What a server answered, and what it accepted."""
-
     answers: list[list[int]]
-    drafts: float
-    accepted_at: list[float]
+    trained: Trained
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +80,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     kept = {token for place, token in enumerate(seen) if place % 4} | set(profile.end_of_turn_ids)
     vocab = VocabMap.of_ids(torch.tensor(sorted(kept)), profile.vocab_size)
     drafter = half_trained(profile, vocab, states[::2], head)
-    return Made(folder, profile, prompts, Trained(drafter, vocab, imported=False))
+    answers = [each.token_ids[each.kinds > 0].tolist() for each in states]
+    return Made(folder, profile, prompts, answers, Trained(drafter, vocab, imported=False))
 
 
 def answered(model: Any, head: TargetHead, profile: TargetProfile, prompt: list[int]) -> SequenceStates:
@@ -145,53 +139,48 @@ def half_trained(
     return drafter.eval()
 
 
-def ask(base_url: str, prompts: list[list[int]]) -> Served:
-    """One prompt after another: drafts and acceptance are then the same numbers in every run."""
-    before = settled_metrics(base_url)
-    answers = []
-    for prompt in prompts:
-        body = {
-            "model": "tiny", "prompt": prompt, "max_tokens": ANSWER_TOKENS, "temperature": 0,
-            "ignore_eos": True, "return_token_ids": True,
-        }  # fmt: skip
-        response = httpx2.post(f"{base_url}/completions", json=body, timeout=60)
-        response.raise_for_status()
-        answers.append(response.json()["choices"][0]["token_ids"])
-    counts = acceptance_between(before, settled_metrics(base_url))
-    assert counts is not None
-    return Served(answers, counts.drafts, list(counts.accepted_at))
+def served(made: Made, directory: Path) -> dict[str, dict[str, Any]]:
+    """What real vLLM does with each format: answers, drafts, accepted drafts by position."""
+    serving = Serving(made.profile, "float32", DRAFT_TOKENS)
+    jobs = []
+    for name in FORMATS:
+        folder = directory / name
+        folder.mkdir()
+        export_drafter(folder, name, made.trained, serving)
+        model = made.target
+        speculative: Any = {"method": "eagle3", "model": str(folder), "num_speculative_tokens": DRAFT_TOKENS}
+        if (
+            name == "speculators"
+        ):  # served by its own name: it brings its target and the number of draft tokens
+            config = json.loads((folder / "config.json").read_text())
+            config["speculators_config"]["verifier"]["name_or_path"] = str(made.target)
+            (folder / "config.json").write_text(json.dumps(config))
+            model, speculative = folder, None
+        jobs.append(
+            {
+                "model": str(model),
+                "speculative": speculative,
+                "prompts": made.prompts,
+                "max_tokens": ANSWER_TOKENS,
+                "result": str(directory / f"{name}.json"),
+            }
+        )
+    (directory / "jobs.json").write_text(json.dumps(jobs))
+    done = subprocess.run(
+        [str(server_python()), str(ENGINES), str(directory / "jobs.json")],
+        env={**server_environment(SERVER), "VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
+        check=False, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    results = {name: directory / f"{name}.json" for name in FORMATS}
+    assert all(path.exists() for path in results.values()), f"{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+    return {name: json.loads(path.read_text()) for name, path in results.items()}
 
 
-def serve(made: Made, folder: Path, name: str) -> Served:
-    """Export a folder of this format, and let vLLM draft with it beside the target."""
-    export_drafter(folder, name, made.trained, Serving(made.profile, "float32", DRAFT_TOKENS))
-    model, speculative = (
-        made.target,
-        {"method": "eagle3", "model": str(folder), "num_speculative_tokens": DRAFT_TOKENS},
-    )
-    if name == "speculators":  # served by its own name: it brings its target and the number of draft tokens
-        config = json.loads((folder / "config.json").read_text())
-        config["speculators_config"]["verifier"]["name_or_path"] = str(made.target)
-        (folder / "config.json").write_text(json.dumps(config))
-        model, speculative = folder, {}
-    with LocalVllm(model, "tiny", "float32", SERVER, f"test-{name}", speculative) as server:
-        return ask(server.base_url, made.prompts)
-
-
-@pytest.fixture(scope="module")
-def plain(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Served:
-    served = serve(made, tmp_path_factory.mktemp("vllm"), "vllm")
-    length = 1 + sum(served.accepted_at) / served.drafts
+def test_vllm_drafts_the_same_from_every_format(made: Made, tmp_path: Path) -> None:
+    found = served(made, tmp_path)
+    plain = found["vllm"]
+    assert found["speculators"] == plain
+    assert found["sglang"] == plain  # its top-level layer ids are vLLM's
+    assert plain["answers"] == made.answers
+    length = 1 + sum(plain["accepted_at"]) / plain["drafts"]
     assert 1.1 < length < 3.9  # both ends would hide a difference
-    return served
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "speculators",
-        pytest.param("sglang", marks=pytest.mark.stress),  # its top-level layer ids are vLLM's
-    ],
-)
-def test_vllm_accepts_as_much_from_every_format(made: Made, plain: Served, tmp_path: Path, name: str) -> None:
-    assert serve(made, tmp_path, name) == plain

@@ -17,7 +17,6 @@ from eyas.serving.endpoint import (
     check_model,
     check_models,
     effective_proxy,
-    external_base_url,
     external_base_urls,
     read_metrics,
     read_page,
@@ -83,15 +82,15 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_environment_names_an_external_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert external_base_url() is None
+    assert external_base_urls() == []
     assert api_key() == "EMPTY"
     monkeypatch.setenv("OPENAI_BASE_URL", " http://10.0.0.5:8000/v1/ ")
     monkeypatch.setenv("OPENAI_API_KEY", "key")
-    assert external_base_url() == "http://10.0.0.5:8000/v1"
+    assert external_base_urls() == ["http://10.0.0.5:8000/v1"]
     assert api_key() == "key"
     monkeypatch.setenv("OPENAI_BASE_URL", "10.0.0.5:8000")
     with pytest.raises(ServerError, match=r"not an http\(s\) URL"):
-        external_base_url()
+        external_base_urls()
 
 
 @pytest.mark.parametrize(
@@ -138,8 +137,6 @@ def test_several_servers_are_named_with_commas(monkeypatch: pytest.MonkeyPatch) 
     assert external_base_urls() == []
     monkeypatch.setenv("OPENAI_BASE_URL", "http://10.0.0.5:8000/v1/, http://10.0.0.6:8000/v1,")
     assert external_base_urls() == ["http://10.0.0.5:8000/v1", "http://10.0.0.6:8000/v1"]
-    with pytest.raises(ServerError, match="holds 2 URLs, but this stage works with a single server"):
-        external_base_url()
     monkeypatch.setenv("OPENAI_BASE_URL", "http://10.0.0.5:8000/v1,http://10.0.0.5:8000/v1/")
     with pytest.raises(ServerError, match="twice"):
         external_base_urls()

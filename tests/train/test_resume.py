@@ -14,7 +14,6 @@ import torch
 from eyas.errors import ArtifactError, JournalInUse
 from eyas.published import forget_published, is_published
 from eyas.train import fit as fit_module
-from eyas.train import journal as journal_module
 from eyas.train.course import Course
 from eyas.train.curves import METRICS, rewind
 from eyas.train.data import DrafterData
@@ -23,7 +22,7 @@ from eyas.train.journal import TrainJournal
 from eyas.train.loop import RunLoop
 from eyas.train.module import DrafterModule
 from eyas.train.record import Record, Validation, Window
-from eyas.train.state import read_state
+from eyas.train.state import read_state, write_tensors
 
 from .example import COMPUTE, PARAMS, train
 from .test_fit import assert_same_bits
@@ -139,7 +138,6 @@ def test_ended_while_the_best_weights_are_written(
     inputs: FitInputs, undisturbed: FitResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their file is ahead of the state, which still names the one before; a torn one has another name."""
-    write = journal_module.write_tensors
 
     def torn(path: Path, tensors: Any, metadata: Any = None) -> None:
         path.with_name(f"{path.name}.0.tmp").write_bytes(b"half")
@@ -147,7 +145,7 @@ def test_ended_while_the_best_weights_are_written(
 
     for failing in (torn, None):
         with monkeypatch.context() as patch:
-            patch.setattr(journal_module, "write_tensors", failing or write)
+            patch.setattr("eyas.train.journal.write_tensors", failing or write_tensors)
             if failing is None:  # it is whole, but the state that names it is not written
                 end_at(patch, TrainJournal, "save", 4)
             with pytest.raises(Ended):
@@ -213,6 +211,7 @@ def test_other_code_does_not_go_on_with_a_run(tmp_path: Path, monkeypatch: pytes
     for name in (
         "drafter/loss.py",
         "train/view.py",
+        "gemm.py",
         "shards.py",
         "states.py",
         "storage.py",

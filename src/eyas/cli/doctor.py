@@ -33,6 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--learned", type=Path,
         help="store of the answers that the drafter was trained on (beside --hidden: train, if it is there)",
     )  # fmt: skip
+    parser.add_argument(
+        "--trained", type=Path,
+        help="drafter.safetensors that training wrote: the folder's tensors must be those",
+    )  # fmt: skip
     parser.add_argument("--dataset", help="only held-out answers of this dataset, and its entry in --report")
     parser.add_argument(
         "--engine", choices=["vllm", "sglang"], default="vllm", help="whose rules (%(default)s)"
@@ -77,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         engine=arguments.engine,
         steps=_steps(arguments, counted),
         wanted=_of_dataset(arguments.dataset),
+        trained=arguments.trained,
         trust_remote_code=arguments.trust_remote_code,
     )
     diagnosis = diagnose(material, arguments.engine, counted)

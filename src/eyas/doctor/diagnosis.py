@@ -15,11 +15,10 @@ import numpy as np
 from eyas.acceptance import AcceptanceCounts
 from eyas.doctor.causes import title
 from eyas.doctor.faults import ENGINE, faults
-from eyas.doctor.head import unrest
 from eyas.doctor.hypothesis import Change, Hypothesis
 from eyas.doctor.likelihood import Advantage, Fit, advantage, fit
 from eyas.doctor.material import Material
-from eyas.doctor.repairs import WEIGHTS, layer_repairs, other_layers, repairs
+from eyas.doctor.repairs import layer_repairs, other_layers, repairs
 from eyas.doctor.statics import DOUBT, FAULT, Finding, findings
 from eyas.doctor.trials import MIN_LOG_RATIO, Judge, Trial, fed, simulate_hypothesis, tells
 from eyas.referee.prediction import Predictions
@@ -157,8 +156,6 @@ def _folder_suspects(
     if not suspects and tells(only_first) and not _helps_first_step(trials, judge):
         suspects.append(_untrained(only_first))
     suspects += _tried(material, [each for each in trials if each.hypothesis.cause not in known])
-    if any(each.cause == "head_of_target" for each in found) and not suspects:
-        suspects += _head(material, as_is)
     return suspects
 
 
@@ -168,15 +165,6 @@ def _better(material: Material, judge: Judge) -> list[Trial]:
     if material.as_is.layer_ids != material.store_ids or not trials:
         trials += judge.better(layer_repairs(material))
     return sorted(trials, key=lambda each: -each.advantage.nats)
-
-
-def _head(material: Material, as_is: Predictions) -> list[Suspect]:
-    moved = unrest(material.as_is, material.learned[: len(as_is.rows)])
-    if not tells(moved):
-        return []
-    change = Change(WEIGHTS, "lm_head.weight", "the target's rows", "the trained head")
-    what = "the weights before the head are not at rest"
-    return [Suspect("head_of_target", "folder", what, change, moved.log_ratio, moved.log_ratio, None)]
 
 
 def _certain(material: Material, finding: Finding, trials: Sequence[Trial]) -> Suspect:

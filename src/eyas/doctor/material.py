@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from eyas.referee.drafting import Answered
 from eyas.referee.folder import Folder, read_as
 from eyas.referee.reading import Reading
 from eyas.referee.target import TargetSide
+from eyas.referee.tensorfile import StoredTensor, read_file
 from eyas.shards import HiddenStore, SequenceStates
 
 ANSWER_TOKENS = 48
@@ -42,6 +43,8 @@ class Material:
     random order, so that the first ones stand for all."""
     layers: LayerStates
     """States of other layers, recomputed if need be."""
+    trained: Mapping[str, StoredTensor] = field(default_factory=dict)
+    """Tensors that training wrote, if its folder is at hand."""
 
     def states(self, answers: Sequence[Answered], layer_ids: Sequence[int]) -> list[Answered] | None:
         """Answers with the states of these layers; None if they are not stored and can't be recomputed."""
@@ -60,6 +63,7 @@ def read_material(
     steps: int,
     sequences: int = 320,
     wanted: Callable[[str], bool] = lambda _: True,
+    trained: Path | None = None,
     trust_remote_code: bool = False,
 ) -> Material:
     """Read a folder, its target and stored answers.
@@ -73,6 +77,7 @@ def read_material(
         steps: draft tokens.
         sequences: most sequences to compare readings on.
         wanted: by sequence id, which held-out ones to simulate.
+        trained: drafter.safetensors of training, to compare the folder's tensors with.
         trust_remote_code: for the target.
 
     Raises:
@@ -99,6 +104,7 @@ def read_material(
             _within(LEARNED_BYTES // width, (cut(answered(learned[int(p)])) for p in order), sequences)
         ),
         layers=LayerStates(target, side.dtype, trust_remote_code=trust_remote_code),
+        trained=read_file(trained) if trained is not None else {},
     )
 
 

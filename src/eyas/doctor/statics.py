@@ -22,6 +22,8 @@ NOTE = "note"
 
 MISSING = {"norm": "final_norm", "lm_head": "head_missing", "d2t": "d2t_ignored"}
 ROWS_COMPARED = 4096
+ROUNDING = 2**-7
+"""Relative difference that bfloat16 makes."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,11 @@ class Finding:
 
 def findings(material: Material, engine: str) -> list[Finding]:
     """Everything that is odd about a folder, faults first."""
-    found = [each for check in (_tensors, _vocab, _weights, _layers, _config) for each in check(material)]
+    found = [
+        each
+        for check in (_tensors, _vocab, _weights, _shared, _trained, _layers, _config)
+        for each in check(material)
+    ]
     if engine == "sglang" and material.folder.config.get("norm_before_residual"):
         text = "norm_before_residual is on, which SGLang does not know: it computes without"
         change = Change(CONFIG, "norm_before_residual", "true", "serve it with vLLM, or train with false")
@@ -92,15 +98,6 @@ def _weights(material: Material) -> Iterator[Finding]:
                 yield Finding(FAULT, None, f"{name} holds values that are not finite")
             elif not values.any():
                 yield Finding(FAULT, None, f"{name} is all zeros: it was never loaded or trained")
-    if "lm_head.weight" in tensors and head_is_targets(material):
-        text = "lm_head is row by row the target's: right only if training left it frozen"
-        yield Finding(
-            DOUBT, "head_of_target", text, Change(WEIGHTS, "lm_head.weight", "the target's", "its own")
-        )
-    own = tensors.get("embed_tokens.weight")
-    if own is not None and own.shape == target.embedding.shape and not _same(own, target.embedding):
-        text = "embed_tokens is in the file and not the target's: vLLM keeps it, SGLang takes the target's"
-        yield Finding(DOUBT, "embedding", text, Change(WEIGHTS, "embed_tokens.weight", "its own", "left out"))
     kinds = {tensor.dtype for name, tensor in tensors.items() if name not in ("d2t", "t2d")}
     names = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
     if {names.get(kind) for kind in kinds} != {target.dtype}:
@@ -117,6 +114,33 @@ def _weights(material: Material) -> Iterator[Finding]:
         yield Finding(FAULT, None, text, change)
 
 
+def _shared(material: Material) -> Iterator[Finding]:
+    """What may be the target's, or must be."""
+    tensors, target = material.folder.tensors, material.target
+    if "lm_head.weight" in tensors and head_is_targets(material):
+        text = "lm_head is row by row the target's: right only if training left it frozen"
+        yield Finding(
+            DOUBT, "head_of_target", text, Change(WEIGHTS, "lm_head.weight", "the target's", "its own")
+        )
+    own = tensors.get("embed_tokens.weight")
+    if own is not None and own.shape == target.embedding.shape and not _same(own, target.embedding):
+        text = "embed_tokens is in the file and not the target's: vLLM keeps it, SGLang takes the target's"
+        yield Finding(DOUBT, "embedding", text, Change(WEIGHTS, "embed_tokens.weight", "its own", "left out"))
+
+
+def _trained(material: Material) -> Iterator[Finding]:
+    """Against the tensors that training wrote, up to rounding."""
+    for name, trained in material.trained.items():
+        own = material.folder.tensors.get(name)
+        if name in ("d2t", "t2d") or own is None or own.shape != trained.shape:
+            continue
+        if not np.allclose(own.array(), trained.array(), rtol=ROUNDING, atol=1e-6):
+            from_target = name == "lm_head.weight" and head_is_targets(material)
+            text = f"{name} is not the trained one" + (" but the target's" if from_target else "")
+            change = Change(WEIGHTS, name, "another tensor", "the trained tensor")
+            yield Finding(FAULT, "head_of_target" if from_target else None, text, change)
+
+
 def head_is_targets(material: Material) -> bool:
     """Whether the head holds exactly the target's rows of the draft vocabulary."""
     reading, head = material.as_is, material.target.head
@@ -125,7 +149,7 @@ def head_is_targets(material: Material) -> bool:
         return False
     rows = np.unique(np.linspace(0, len(ids) - 1, min(ROWS_COMPARED, len(ids))).astype(int))
     own, theirs = np.asarray(reading.head[rows]), np.asarray(head[ids[rows]])
-    return bool(np.allclose(own, theirs, rtol=2**-8, atol=1e-6))
+    return bool(np.allclose(own, theirs, rtol=ROUNDING, atol=1e-6))
 
 
 def _same(own: StoredTensor, theirs: object) -> bool:

@@ -25,6 +25,12 @@ MIN_LOG_RATIO = float(np.log(1000))
 MIN_NATS = 0.002
 """A repair that predicts better by less, per token, is of no account."""
 
+LEARNED = 0.25
+"""Share of the first draft tokens that a drafter predicts right which was trained for more than a few steps."""
+LARGE = 0.1
+"""Nats per token by which a repair of a drafter that has learned less must be better: in weights that are still close
+to random, any change may happen to be one for the better."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -33,6 +39,12 @@ class Trial:
     hypothesis: Hypothesis
     predictions: Predictions
     advantage: Advantage
+
+    @property
+    def convinces(self) -> bool:
+        """Better beyond doubt, and of a drafter of which that means something."""
+        learned = bool(self.predictions.accuracy) and self.predictions.accuracy[0] >= LEARNED
+        return tells(self.advantage) and (learned or self.advantage.nats >= LARGE)
 
     def against(self, other: Trial) -> Advantage:
         """Over the sequences that both were judged on."""
@@ -70,7 +82,8 @@ class Judge:
 
     def better(self, hypotheses: Iterable[Hypothesis]) -> list[Trial]:
         """Those that predict better beyond doubt, the best first."""
-        found = [trial for each in hypotheses if (trial := self._try(each)) is not None]
+        tried = [self._try(each) for each in hypotheses]
+        found = [each for each in tried if each is not None and each.convinces]
         return sorted(found, key=lambda each: -each.advantage.nats)
 
     def _try(self, hypothesis: Hypothesis) -> Trial | None:

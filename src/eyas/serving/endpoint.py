@@ -75,22 +75,6 @@ def _check_url(url: str) -> None:
         raise ServerError("OPENAI_BASE_URL holds a query or fragment", where=url, hint=example)
 
 
-def external_base_url() -> str | None:
-    """The URL of OPENAI_BASE_URL, for what needs exactly one server; None: a server is to be started.
-
-    Raises:
-        ServerError: it is no http(s) URL, or there are several.
-    """
-    urls = external_base_urls()
-    if len(urls) > 1:
-        raise ServerError(
-            f"OPENAI_BASE_URL holds {len(urls)} URLs, but this stage works with a single server",
-            where=", ".join(urls),
-            hint="several servers serve the generate stage only; set OPENAI_BASE_URL to one of them",
-        )
-    return urls[0] if urls else None
-
-
 def api_key() -> str:
     """OPENAI_API_KEY without spaces and newlines around it; servers without keys accept any.
 

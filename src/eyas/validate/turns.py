@@ -49,8 +49,22 @@ def asked_of(prompts: pl.DataFrame) -> pl.DataFrame:
         asked_tools=pl.col("tools").hash(),
         asked_hash="prompt_hash",
         asked=message_hashes(pl.col("messages")),
-        points=generation_points(pl.col("messages")),
-    )
+    ).hstack([_points(prompts["messages"])])
+
+
+def _points(messages: pl.Series) -> pl.Series:
+    """`generation_points`, named `points`; conversations that ask once, most of them, need no look at every message."""
+    column, role = pl.col("messages"), pl.element().struct.field("role")
+    others = column.list.eval(~role.is_in(["system", "user"])).list.any()
+    questions = column.list.eval(role == "user").list.sum()
+    once = (column.list.last().struct.field("role") == "user") & ~others & (questions == 1)
+    table = messages.alias("messages").to_frame().with_row_index("place").with_columns(once=once)
+    given = pl.concat_list(column.list.len())
+    parts = [
+        table.filter("once").select("place", points=given),
+        table.filter(~pl.col("once")).select("place", points=generation_points(column)),
+    ]
+    return pl.concat(parts).sort("place")["points"]
 
 
 def generation_points(messages: pl.Expr) -> pl.Expr:
