@@ -86,7 +86,11 @@ def _prompt(states: SequenceStates) -> int:
 def test_a_spoiled_drafter_and_a_sound_one_in_the_real_engine(tmp_path: Path) -> None:
     """On a tiny target, so that a server is there in seconds."""
     run = tiny_run(tmp_path, hidden_size=64, num_attention_heads=2, num_key_value_heads=1, head_dim=32)
-    asked = run.sequences[:QUESTIONS]
+    # an engine ends where the target says its end token, which tiny_run does not
+    asked = [each for each in run.sequences if 0 not in each.token_ids[_prompt(each) : -1].tolist()][
+        :QUESTIONS
+    ]
+    assert len(asked) > QUESTIONS // 2
     order = next(each for each in sabotages(run.head.lm_head) if each.name == "order")
     spoiled = write_spoiled(tmp_path / "spoiled", run.sound, order.spoil)
     chosen = {each.sequence_id for each in asked}
