@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import accumulate
+from itertools import accumulate, product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,15 @@ from eyas import tables
 from eyas.errors import ArtifactError, GateError
 from eyas.schema import MESSAGES
 from eyas.turns import questions
-from eyas.validate.turns import asked_of, check_set, examples, generation_points, read_asked, to_generate
+from eyas.validate.turns import (
+    asked_of,
+    check_set,
+    examples,
+    generation_points,
+    points_of,
+    read_asked,
+    to_generate,
+)
 from tests.hand_made import prompts, raw
 
 CALLS = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
@@ -70,6 +78,15 @@ def test_points_are_those_at_which_generation_asks() -> None:
         ]
         assert found == list(accumulate(given)), shape
     assert len(set(map(len, points))) > 4
+
+
+def test_points_are_the_same_where_a_conversation_asks_once() -> None:
+    """Those that ask once are told without a look at every message: every sequence of up to four roles."""
+    shapes = ["".join(roles) for length in range(1, 5) for roles in product("suat", repeat=length)]
+    messages = pl.Series("messages", [conversation(shape) for shape in shapes], dtype=MESSAGES)
+    plain = messages.to_frame().select(generation_points(pl.col("messages"))).to_series()
+    assert points_of(messages).to_list() == plain.to_list()
+    assert points_of(messages.head(0)).to_list() == []
 
 
 def test_turns_to_generate_name_conversation_and_turn() -> None:

@@ -49,10 +49,10 @@ def asked_of(prompts: pl.DataFrame) -> pl.DataFrame:
         asked_tools=pl.col("tools").hash(),
         asked_hash="prompt_hash",
         asked=message_hashes(pl.col("messages")),
-    ).hstack([_points(prompts["messages"])])
+    ).hstack([points_of(prompts["messages"])])
 
 
-def _points(messages: pl.Series) -> pl.Series:
+def points_of(messages: pl.Series) -> pl.Series:
     """`generation_points`, named `points`; conversations that ask once, most of them, need no look at every message."""
     column, role = pl.col("messages"), pl.element().struct.field("role")
     others = column.list.eval(~role.is_in(["system", "user"])).list.any()
