@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,9 @@ TEMPLATE_KWARGS = "eyas.chat_template_kwargs"
 
 ROW_GROUP = 8192
 """Rows of a row group: some ten million tokens at most in memory at a time, and slices that are cheap to read."""
+LOOK_UP_S = 0.2
+"""The main thread waits in such pieces: a signal that the kernel gives to another thread does not end its wait, and is heard
+after it."""
 Compression = Literal["lz4", "zstd"]
 """lz4 for tables that one stage reads once: written in less time, two thirds larger. zstd for what is kept."""
 
@@ -154,6 +157,8 @@ def _write(
             lazy=False,
         )
         try:
+            while not wait([writing], LOOK_UP_S).done:
+                pass
             writing.result()
         except BaseException:
             stopped.set()
