@@ -6,13 +6,8 @@ from pathlib import Path
 import pytest
 
 from eyas.cli.main import main
-from tests.doctor.tiny_run import TinyRun, tiny_run
+from tests.doctor.tiny_run import TinyRun
 from tests.pipeline.sabotage import flag_flipped, write_spoiled
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    return tiny_run(tmp_path_factory.mktemp("run"))
 
 
 def arguments(run: TinyRun, folder: Path, *more: str) -> list[str]:
