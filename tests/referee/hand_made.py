@@ -134,6 +134,7 @@ def plain_config(drafter: Drafter, **changes: Any) -> dict[str, Any]:
     return {
         **plain,
         "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
         "num_hidden_layers": 1,
         "hidden_act": "silu",
         "num_aux_hidden_states": config.num_aux_layers,
