@@ -22,9 +22,7 @@ def main() -> None:
     write_tables(paths.OVERVIEW, contents)
     write_bytes(paths.PAGE, page.encode())
     for card in sorted(paths.EXPORT.glob("*/README.md")):
-        text = completed(
-            card.read_text(), contents.reports.get("acceptance"), contents.reports.get("engine")
-        )
+        text = completed(card.read_text(), contents.reports.get("acceptance"), contents.reports.get("engine"))
         write_bytes(paths.CARDS / f"{card.parent.name}.md", text.encode())
 
 
