@@ -8,6 +8,7 @@ Letters in shape comments: K inputs, N outputs.
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,12 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 PLAIN = (Tensor, torch.nn.Parameter)
+
+KEPT_SHAPES = "8"
+"""oneDNN and torch's layer above it each keep what they prepared for 1,024 shapes. Every batch has other row counts, so memory
+would grow by gigabytes, and nothing comes back. Both read the environment at their first product."""
+for _cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(_cache, KEPT_SHAPES)
 
 
 def linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

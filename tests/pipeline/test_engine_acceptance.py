@@ -15,7 +15,6 @@ from eyas import tokenkinds
 from eyas.drafter.batch import pack
 from eyas.drafter.config import DrafterConfig
 from eyas.drafter.model import Drafter
-from eyas.drafter.rules import SampledRule
 from eyas.drafter.unroll import unroll
 from eyas.drafter.vocab import VocabMap
 from eyas.engine.accepted import accepted
@@ -28,11 +27,9 @@ from eyas.engine.run import DRAFT_ARGS
 from eyas.engine.runs import token_ids
 from eyas.evaluate.replay import replay
 from eyas.evaluate.tally import count, count_at_most
-from eyas.sampling import Sampling
 from eyas.serving.params import ServerParams
 from eyas.serving.vllm import LocalVllm
 from eyas.shards import HiddenStore, SequenceStates, ShardWriter, StoreMeta, label_positions
-from eyas.speculation import DRAFT_SAMPLING
 from eyas.target.model import TargetHead, capture, load_target
 from eyas.target.spec import TargetProfile
 from tests.export.plain import check_plain, write_plain
@@ -234,41 +231,3 @@ def test_the_engine_accepts_what_was_simulated(
         assert low <= counted <= high
     assert simulated.length is not None
     assert 1.2 < simulated.length < draft_tokens + 0.8  # both ends would hide a mistake
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize("drafting", DRAFT_SAMPLING)
-def test_the_engine_accepts_what_was_expected_of_sampled_answers(
-    held: Held, tmp_path_factory: pytest.TempPathFactory, drafting: str
-) -> None:
-    """Both sides are samples: 16 prompts, 3 seeds, whose rates are compared within three standard errors."""
-    asking = Asking(temperature=0.3, top_p=0.95, top_k=50, max_tokens=ANSWER_TOKENS, seed=3)
-    many = replace(
-        held,
-        questions=[
-            replace(each, sequence_id=f"{each.sequence_id}.{n}") for each in held.questions for n in range(3)
-        ],
-    )
-    with LocalVllm(held.folder, held.profile.name, "float32", SERVER, "test-sampled") as vllm:
-        endpoint = Endpoint(vllm.base_url, held.profile.name, SERVER, replace(asking, seed=4))
-        answers = ask(endpoint, many.questions, concurrency=8)
-    sampled = [replace(each, answer_ids=answers.token_ids[each.sequence_id]) for each in many.questions]
-    directory = tmp_path_factory.mktemp("sampled")
-    store = extracted(directory / "hidden", held.folder, held.profile, held.head, sampled, greedy=False)
-    vocab = draft_vocab(held)
-    drafter = trained(held, vocab, {"norm_output": True})
-    write_plain(directory / "drafter", drafter, vocab, held.profile, "float32")
-    rule = SampledRule(held.head, Sampling("vllm", asking.temperature, asking.top_p, asking.top_k), drafting)
-    rounds = replay(drafter, vocab, store, held.head.embedding, DRAFT_TOKENS, rule).rounds
-    expected = count(rounds.filter(rounds["draft_tokens"] == DRAFT_TOKENS), DRAFT_TOKENS)
-    measured = accepted_by_engine(many, directory / "drafter", DRAFT_TOKENS, asking, drafting)
-    found = accepted(measured, 8, ["d"], {each.sequence_id: "d" for each in many.questions})
-    assert found.in_answers is not None
-    assert found.errors is not None
-    assert found.in_answers.drafts > 400
-    pairs = zip(found.in_answers.rates, expected.rates, found.errors.rates, strict=True)
-    for place, (rate, simulated, error) in enumerate(pairs, start=1):
-        assert rate is not None
-        assert simulated is not None
-        assert abs(rate - simulated) < 3 * error * 2**0.5 + 0.04 * simulated, f"position {place}"
-    assert 0.1 < (found.in_answers.rates[0] or 0) < 0.9

@@ -83,4 +83,6 @@ def test_memory_does_not_grow(target: Path, tmp_path: Path) -> None:
 def test_the_limit_stops_what_keeps_everything_mapped(target: Path, tmp_path: Path) -> None:
     done = run(target, tmp_path, 1 << 40)
     assert done.returncode != 0
-    assert "Cannot allocate memory" in done.stderr
+    assert (
+        "Cannot allocate memory" in done.stderr or "could not create a primitive" in done.stderr
+    )  # oneDNN's words
