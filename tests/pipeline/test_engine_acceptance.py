@@ -27,30 +27,16 @@ from eyas.engine.run import DRAFT_ARGS
 from eyas.engine.runs import token_ids
 from eyas.evaluate.replay import replay
 from eyas.evaluate.tally import count, count_at_most
-from eyas.serving.params import ServerParams
 from eyas.serving.vllm import LocalVllm
 from eyas.shards import HiddenStore, SequenceStates, ShardWriter, StoreMeta, label_positions
 from eyas.target.model import TargetHead, capture, load_target
 from eyas.target.spec import TargetProfile
 from tests.export.plain import check_plain, write_plain
+from tests.pipeline.engine_counts import SERVER
 from tests.tiny_target import profile_of, write_target
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(600)]
 
-SERVER = ServerParams(
-    concurrency=8,
-    start_timeout_s=300.0,
-    request_timeout_s=120.0,
-    idle_timeout_s=None,
-    connect_timeout_s=10.0,
-    max_attempts=1,
-    give_up_after_s=60.0,
-    ask_refused_again=False,
-    max_model_len=256,
-    max_num_seqs=8,
-    kv_cache_gib=1,
-    extra_args=["--enforce-eager", "--no-enable-prefix-caching"],
-)
 PROMPTS, ANSWER_TOKENS, DRAFT_TOKENS = 16, 48, 3
 
 

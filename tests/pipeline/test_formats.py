@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +20,16 @@ from eyas.drafter.model import Drafter
 from eyas.drafter.unroll import unroll
 from eyas.drafter.vocab import VocabMap
 from eyas.export.writing import Trained, export_drafter
-from eyas.serving.params import ServerParams
 from eyas.serving.vllm import server_environment, server_python
 from eyas.shards import SequenceStates, label_positions
 from eyas.target.model import TargetHead, capture, load_target
 from eyas.target.spec import TargetProfile
+from tests.pipeline import engine_counts
 from tests.tiny_target import profile_of, write_target
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.timeout(300)]
 
-SERVER = ServerParams(
-    concurrency=1,
-    start_timeout_s=200.0,
-    request_timeout_s=60.0,
-    idle_timeout_s=None,
-    connect_timeout_s=10.0,
-    max_attempts=1,
-    give_up_after_s=60.0,
-    ask_refused_again=False,
-    max_model_len=128,
-    max_num_seqs=2,
-    kv_cache_gib=1,
-    extra_args=["--enforce-eager", "--no-enable-prefix-caching"],
-)
+SERVER = replace(engine_counts.SERVER, concurrency=1, max_model_len=128, max_num_seqs=2)
 ENGINES = Path(__file__).parent / "engines_in_turn.py"
 FORMATS = ("vllm", "sglang", "speculators")
 PROMPTS, ANSWER_TOKENS, DRAFT_TOKENS = 6, 32, 3
