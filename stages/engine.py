@@ -4,7 +4,6 @@ import logging
 
 from eyas import paths
 from eyas.config import load_keys, load_section
-from eyas.engine.agreement import read_simulation
 from eyas.engine.asking import Asking
 from eyas.engine.external import run_external
 from eyas.engine.gate import Limits, gate
@@ -17,6 +16,7 @@ from eyas.engine.summary import summary
 from eyas.hashing import Guard
 from eyas.metrics import write_report
 from eyas.process import run_stage
+from eyas.reports import read_report
 from eyas.serving.endpoint import external_base_urls
 from eyas.serving.params import ServerParams
 from eyas.speculation import SpeculationParams
@@ -40,7 +40,7 @@ def main() -> None:
         "generate.seed",
     )
     profile = TargetProfile.read(paths.TARGET_PROFILE)
-    simulated = read_simulation(paths.REPORTS / "acceptance.json")
+    simulated = read_report(paths.REPORTS / "acceptance.json", "dvc repro evaluate")
     asked = levels(
         read_questions(paths.sequences("eval")), params.concurrency, params.prompts_at_concurrency_1
     )

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 from eyas import paths
 from eyas.config import load_keys, load_section
 from eyas.drafter.checkpoint import load_drafter, read_origin
 from eyas.drafter.formats.card import CardFacts, card_text
 from eyas.drafter.formats.serving import Serving
-from eyas.errors import ArtifactError
 from eyas.export.check import undraftable
 from eyas.export.params import DraftTokens, ExportParams
 from eyas.export.writing import Trained, check_servable, export_drafter
@@ -21,12 +17,14 @@ from eyas.files import atomic_directory
 from eyas.hashing import Guard
 from eyas.process import run_stage
 from eyas.published import forget_published
+from eyas.reports import read_report
 from eyas.target.spec import TargetProfile
 from eyas.train.params import TrainParams
 
 logger = logging.getLogger("eyas.export")
 
 CARD = "README.md"
+HINT = "dvc repro export"
 
 
 def main() -> None:
@@ -45,8 +43,8 @@ def main() -> None:
         config=drafter.config,
         parameters=sum(weight.numel() for weight in drafter.parameters()),
         recipe=asdict(recipe),
-        sequences=read_report(paths.REASSEMBLY_REPORT),
-        training=read_report(paths.REPORTS / "train" / "summary.json"),
+        sequences=read_report(paths.REASSEMBLY_REPORT, HINT),
+        training=read_report(paths.REPORTS / "train" / "summary.json", HINT),
         origin=origin,
     )
     for name in params.formats:
@@ -62,21 +60,6 @@ def main() -> None:
         logger.info(
             "%s: %s, %.0f MB, complete and in line with %s", name, paths.export(name), size_mb, profile.name
         )
-
-
-def read_report(path: Path) -> dict[str, Any]:
-    """A report of an earlier stage, on which this one depends.
-
-    Raises:
-        ArtifactError: missing or damaged.
-    """
-    try:
-        values: dict[str, Any] = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ArtifactError(
-            f"can't read a report: {error}", where=str(path), hint="dvc repro export"
-        ) from error
-    return values
 
 
 if __name__ == "__main__":

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import tempfile
 from pathlib import Path
 
 from eyas import paths
-from eyas.allocator import keep_freed_memory
+from eyas.allocator import collect_rarely, keep_freed_memory
 from eyas.config import load_section
 from eyas.datasets import load_datasets
 from eyas.files import atomic_directory
@@ -28,13 +27,10 @@ from eyas.target.spec import TargetProfile
 
 logger = logging.getLogger("eyas.reassemble")
 
-COLLECT_AFTER = 100_000
-"""New containers between two garbage collections: Python's 700 cost some tenths of a second, and little here is in cycles."""
-
 
 def main() -> None:
     keep_freed_memory()  # batches of the same size follow one another
-    gc.set_threshold(COLLECT_AFTER)
+    collect_rarely()
     datasets = load_datasets()
     params = load_section("reassemble", ReassembleParams)
     guard = Guard.start("datasets", "reassemble")

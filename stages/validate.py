@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from eyas import paths
-from eyas.allocator import keep_freed_memory
+from eyas.allocator import collect_rarely, keep_freed_memory
 from eyas.config import load_section
 from eyas.files import atomic_file
 from eyas.hashing import Guard
@@ -28,13 +27,10 @@ from eyas.validate.turns import check_set, read_asked, to_generate
 
 logger = logging.getLogger("eyas.validate")
 
-COLLECT_AFTER = 100_000
-"""New containers between two garbage collections: Python's 700 cost some tenths of a second, and little here is in cycles."""
-
 
 def main() -> None:
     keep_freed_memory()  # batches of the same size follow one another
-    gc.set_threshold(COLLECT_AFTER)
+    collect_rarely()
     name = dataset_argument()
     params = load_section("validate", ValidateParams)
     guard = Guard.start("validate")

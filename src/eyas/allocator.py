@@ -8,6 +8,7 @@ its time.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 
 # The same for Polars' own allocator (jemalloc): ten seconds instead of half a second. It is read once, when Polars is
@@ -21,6 +22,16 @@ LARGEST_KEPT = 32 << 20
 """Bytes of a block; glibc takes no higher threshold."""
 KEPT_BYTES = (1 << 31) - 1
 """Free memory at the end of the heap; the parameter is a C int."""
+
+
+COLLECT_AFTER = 100_000
+"""New containers between two garbage collections: Python's 700 cost some tenths of a second in the stages of tables, where
+little is in cycles."""
+
+
+def collect_rarely() -> None:
+    """Look for garbage in cycles each COLLECT_AFTER new containers only."""
+    gc.set_threshold(COLLECT_AFTER)
 
 
 def keep_freed_memory() -> bool:

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eyas.acceptance import AcceptanceCounts
 from eyas.engine.accepted import Accepted, StandardErrors
-from eyas.engine.agreement import differences, disagreements, judged, read_simulation
-from eyas.errors import ArtifactError
+from eyas.engine.agreement import differences, disagreements, judged
 
 from .examples import simulated_entry
 
@@ -105,8 +103,3 @@ def test_an_equal_rate_is_no_disagreement() -> None:
     assert (
         disagreements(report_entry(exact(1000, [500]), simulated_entry(1000, [500])), same_answers=True) == []
     )
-
-
-def test_no_simulation_says_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="dvc repro evaluate"):
-        read_simulation(tmp_path / "acceptance.json")

@@ -52,7 +52,8 @@ FILES: dict[str, Any] = {
         "datasets": {
             "chat": {
                 "drafts": 800,
-                "acceptance": acceptance(1.7, 0.45, 0.25),
+                "acceptance": acceptance(1.8, 0.45, 0.35),
+                "in_answers": {"acceptance": acceptance(1.7, 0.45, 0.25)},
                 "difference": {"length": -0.0286, "at_1": -0.1, "at_2": None},
             }
         },

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -141,7 +140,7 @@ def test_before_the_engine_stage_the_simulation_stands_alone(reported: Path) -> 
 @pytest.mark.parametrize("text", ["{", "[1]"])
 def test_a_damaged_report_is_named(reported: Path, text: str) -> None:
     (reported / "reports/engine.json").write_text(text)
-    with pytest.raises(ArtifactError, match=re.escape("JSON")) as caught:
+    with pytest.raises(ArtifactError, match="report") as caught:
         read_contents(reported, {})
     assert "engine.json" in str(caught.value)
 

@@ -16,6 +16,7 @@ from rich.table import Table
 from eyas import paths
 from eyas.datasets import load_datasets
 from eyas.errors import ConfigError
+from eyas.reports import counted_alike
 
 MISSING = "-"
 
@@ -44,7 +45,7 @@ def dataset_table(reports: Path) -> Table:
             _count(_get(validation, "tokens", "generated", "total")),
             _share(_coverage(vocab, name)),
             _length(_get(acceptance, "datasets", name, "acceptance", "length")),
-            _length(_get(engine, "datasets", name, "acceptance", "length")),
+            _length(_measured(_get(engine, "datasets", name))),
         )
     return table
 
@@ -65,7 +66,7 @@ def result_table(reports: Path) -> Table:
     table.add_row(
         "acceptance length, simulated", _length(_get(acceptance, "overall", "acceptance", "length"))
     )
-    table.add_row("acceptance length, engine", _length(_get(engine, "overall", "acceptance", "length")))
+    table.add_row("acceptance length, engine", _length(_measured(_get(engine, "overall"))))
     table.add_row("engine against simulation", _signed(_get(engine, "overall", "difference", "length")))
     identical, total = _get(answers, "identical"), _get(answers, "answers")
     table.add_row("identical answers with the drafter", f"{_count(identical)} of {_count(total)}")
@@ -113,6 +114,10 @@ def _get(report: Any, *keys: str) -> Any:
     for key in keys:
         report = report.get(key) if isinstance(report, Mapping) else None
     return report
+
+
+def _measured(entry: Mapping[str, Any] | None) -> Any:
+    return None if entry is None else _get(counted_alike(entry), "acceptance", "length")
 
 
 def _count(value: Any) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from eyas.engine.accepted import Accepted
-from eyas.errors import ArtifactError
 
 MIN_DRAFTS = 500
 """Fewer say too little: over 500 drafts a rate of 0.4 has a standard error of 0.02, so 5 % of itself."""
@@ -36,21 +33,6 @@ class Disagreement:
     """Relative to the simulated one."""
     allowed: float
     """So much of it chance explains, relative too."""
-
-
-def read_simulation(path: Path) -> dict[str, Any]:
-    """The contents of reports/acceptance.json.
-
-    Raises:
-        ArtifactError: it is missing or no JSON.
-    """
-    try:
-        report: dict[str, Any] = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError) as error:
-        raise ArtifactError(
-            f"can't read the simulated acceptance: {error}", where=str(path), hint="run `dvc repro evaluate`"
-        ) from error
-    return report
 
 
 def differences(

@@ -8,6 +8,7 @@ from typing import Any
 from eyas.report.charts import Axis, Series, bars, lines
 from eyas.report.contents import Contents, Row
 from eyas.report.panel import Panel, Table, number, percent, signed
+from eyas.reports import counted_alike
 
 
 def acceptance_panels(contents: Contents) -> list[Panel]:
@@ -51,7 +52,7 @@ def _by_draft_position(
     ]
     lengths = [
         simulated["acceptance"]["length"],
-        measured["acceptance"]["length"] if measured is not None else None,
+        counted_alike(measured)["acceptance"]["length"] if measured is not None else None,
     ]
     rows.append(
         ["acceptance length", number(lengths[0]), number(lengths[1]), signed(differences.get("length"))]
@@ -67,7 +68,7 @@ def _by_draft_position(
 
 
 def _rates(entry: Mapping[str, Any]) -> list[float | None]:
-    values = entry["acceptance"]
+    values = counted_alike(entry)["acceptance"]
     places = sorted(int(key.removeprefix("at_")) for key in values if key.startswith("at_"))
     return [values[f"at_{place}"] for place in places]
 

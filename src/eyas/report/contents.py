@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eyas.errors import ArtifactError
+from eyas.reports import read_report
 
 REPORTS = {
     "profile": Path("models/profile.json"),
@@ -65,22 +64,16 @@ def read_contents(root: Path, params: Mapping[str, Any]) -> Contents:
     """
     files = [*REPORTS.values(), *TABLES.values()]
     return Contents(
-        reports={name: _json(root / path) for name, path in REPORTS.items() if (root / path).exists()},
+        reports={
+            name: read_report(root / path, "dvc repro")
+            for name, path in REPORTS.items()
+            if (root / path).exists()
+        },
         tables={name: _table(root / path) for name, path in TABLES.items() if (root / path).exists()},
         curves={path.stem: _table(path) for path in sorted((root / CURVES).glob("*.tsv"))},
         params=params,
         missing=[path.as_posix() for path in files if not (root / path).exists()],
     )
-
-
-def _json(path: Path) -> Mapping[str, Any]:
-    try:
-        values = json.loads(path.read_text())
-    except ValueError as error:
-        raise ArtifactError(f"not JSON: {error}", where=str(path), hint="run `dvc repro` again") from error
-    if not isinstance(values, dict):
-        raise ArtifactError("not a JSON object", where=str(path), hint="run `dvc repro` again")
-    return values
 
 
 def _table(path: Path) -> list[Row]:

@@ -9,6 +9,7 @@ from typing import Any
 from eyas.paths import SPLITS
 from eyas.report.contents import Contents
 from eyas.report.panel import number, percent, signed
+from eyas.reports import counted_alike
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,9 @@ def _lengths(contents: Contents) -> list[Fact]:
     facts = []
     for name, entry in simulated["datasets"].items():
         measured = engine.get(name)
-        if measured and measured["acceptance"]["length"] is not None:
-            value = number(measured["acceptance"]["length"], 2)
+        length = counted_alike(measured)["acceptance"]["length"] if measured else None
+        if measured and length is not None:
+            value = number(length, 2)
             note = f"in the engine; {signed(measured['difference']['length'])} against the simulation"
         else:
             value, note = number(entry["acceptance"]["length"], 2), "simulated"

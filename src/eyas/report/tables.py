@@ -10,6 +10,7 @@ from typing import Any
 
 from eyas.files import write_bytes
 from eyas.report.contents import Contents
+from eyas.reports import counted_alike
 
 
 def write_tables(directory: Path, contents: Contents) -> None:
@@ -35,7 +36,7 @@ def write_tables(directory: Path, contents: Contents) -> None:
 
 def _acceptance(side: str, report: Any) -> Iterable[Sequence[Any]]:
     for dataset, entry in (report or {"datasets": {}})["datasets"].items():
-        for key, rate in entry["acceptance"].items():
+        for key, rate in counted_alike(entry)["acceptance"].items():
             if key.startswith("at_") and rate is not None:
                 yield dataset, side, int(key.removeprefix("at_")), rate
 

@@ -13,6 +13,7 @@ from typing import Any
 from eyas.drafter.config import DrafterConfig
 from eyas.drafter.formats.commands import command
 from eyas.drafter.formats.serving import Serving
+from eyas.reports import counted_alike
 from eyas.target.layers import to_output_ids
 
 LIBRARIES = {"vllm": "vllm", "sglang": "sglang", "speculators": "vllm"}
@@ -129,7 +130,7 @@ def _measured(title: str, report: Mapping[str, Any] | None, stage: str, path: st
         yield f"* {title}: not known when this folder was written. The stage `{stage}` writes it to `{path}`."
         return
     for dataset, entry in datasets.items():
-        length = (entry.get("acceptance") or {}).get("length")
+        length = (counted_alike(entry).get("acceptance") or {}).get("length")
         yield f"* {title}, `{dataset}`: {_number(length)} over {entry.get('drafts')} drafts."
 
 
