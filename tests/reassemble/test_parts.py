@@ -103,6 +103,33 @@ def test_a_tokenizer_that_looks_beyond_a_cut_gets_its_texts_whole() -> None:
     assert PartEncoder(backend).encode(texts) == whole(backend, texts)
 
 
+def digits(*, joined: bool) -> Tokenizer:
+    """Knows digits and `12`, which it makes of two of them only where they are `joined`."""
+    vocabulary = {mark: number for number, mark in enumerate([*"a 0123456789", "12"])}
+    backend = Tokenizer(models.BPE(vocabulary, [("1", "2")]))
+    if not joined:
+        backend.pre_tokenizer = pre_tokenizers.Digits(individual_digits=True)
+    return backend
+
+
+def test_digits_are_encoded_once_where_each_stands_for_itself() -> None:
+    backend = digits(joined=False)
+    counting = Counting(backend)
+    encoder = PartEncoder(counting)
+    assert encoder.encode(["a 12"]) == whole(backend, ["a 12"]) == [packed([0, 1, 3, 4])]
+    counting.asked.clear()
+    assert encoder.encode(["a 21a", "1"]) == whole(backend, ["a 21a", "1"])
+    assert counting.asked == []
+
+
+def test_digits_that_are_joined_stay_together_though_no_probe_has_numbers() -> None:
+    """Ids of a server that does not join them must not pass for those of this tokenizer."""
+    backend = digits(joined=True)
+    encoder = PartEncoder(backend)
+    assert encoder.encode(["a a"]) == whole(backend, ["a a"])
+    assert encoder.encode(["a 12"]) == whole(backend, ["a 12"]) == [packed([0, 1, 12])]
+
+
 def test_a_tokenizer_without_control_tokens() -> None:
     backend = Tokenizer(models.BPE({"a": 0}, []))
     assert PartEncoder(backend).encode(["aa", ""]) == [packed([0, 0]), b""]

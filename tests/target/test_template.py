@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers.utils import chat_template_utils
 
 from eyas.errors import InputError
 from eyas.target.template import (
@@ -148,3 +149,24 @@ def test_many_conversations_are_rendered_as_one_by_one(
     texts = render_texts(tokenizer, conversations)
     assert texts == [render_text(tokenizer, messages, generation_prompt=True) for messages in conversations]
     assert render_texts(tokenizer, []) == []
+
+
+def test_globals_of_a_template_are_one_dict(llama: Path) -> None:
+    """They are copied for each rendering; transformers may name what compiles a template otherwise one day."""
+    tokenizer = load_tokenizer(llama)
+    compiled = chat_template_utils._compile_jinja_template(tokenizer.chat_template)
+    before = dict(compiled.globals)
+    assert len(render_texts(tokenizer, [MESSAGES])) == 1
+    assert type(compiled.globals) is dict
+    assert compiled.globals == before
+
+
+def test_a_template_that_is_none_is_refused_for_many_as_for_one(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(write_target(tmp_path / "broken"))
+    tokenizer.chat_template = "{% for %}"
+    for refused in (
+        lambda: render_texts(tokenizer, [MESSAGES]),
+        lambda: render_text(tokenizer, MESSAGES, generation_prompt=True),
+    ):
+        with pytest.raises(InputError, match="the chat template refuses the messages: "):
+            refused()

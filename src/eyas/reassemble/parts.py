@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
+from string import ascii_letters, punctuation
 from typing import Any
 
 PROBES = 64
@@ -16,6 +18,12 @@ MAX_WORDS = 1 << 18
 
 _WORD = re.compile(r" ?[^ ]+| +(?= )| +$")
 """What tokenizers that know words cut a text into at least: a word has the space before it, other spaces are apart."""
+_WORD_OR_DIGIT = re.compile(r" ?[^ 0-9]+| ?[0-9]| +(?= )| +$")
+"""The same for those that take each digit by itself: numbers differ from text to text, digits do not."""
+_NUMBERS = " ".join(
+    [f"{number:02}" for number in range(100)] + [f"{mark}5{mark}" for mark in ascii_letters + punctuation]
+)
+"""Encoded beside the probes, which may hold no numbers: a tokenizer that joins digits shows it here."""
 
 
 def packed(ids: Iterable[int]) -> bytes:
@@ -57,17 +65,21 @@ class PartEncoder:
 
     def _finest_exact(self, texts: list[str]) -> Callable[[list[str]], list[bytes]]:
         """The way with the smallest parts that are the whole in these texts."""
-        probes = texts[:: max(1, len(texts) // PROBES)]
+        probes = [*texts[:: max(1, len(texts) // PROBES)], _NUMBERS]
         whole = self.encode_whole(probes)
-        ways = (self._in_words, self._between_controls)
+        ways: list[Callable[[list[str]], list[bytes]]] = [
+            partial(self._in_words, _WORD_OR_DIGIT),
+            partial(self._in_words, _WORD),
+            self._between_controls,
+        ]
         return next((way for way in ways if way(probes) == whole), self.encode_whole)
 
-    def _in_words(self, texts: list[str]) -> list[bytes]:
+    def _in_words(self, word: re.Pattern[str], texts: list[str]) -> list[bytes]:
         cut = self._cut(texts)
-        words = {part: _WORD.findall(part) for part in _distinct(cut) if part not in self._control}
+        words = {part: word.findall(part) for part in _distinct(cut) if part not in self._control}
         if len(self._words) > MAX_WORDS:
             self._words.clear()
-        unknown = [word for word in _distinct(words.values()) if word not in self._words]
+        unknown = [found for found in _distinct(words.values()) if found not in self._words]
         self._words |= zip(unknown, self.encode_whole(unknown), strict=True)
         known = self._words.__getitem__
         return _joined(cut, self._control | {part: b"".join(map(known, words[part])) for part in words})

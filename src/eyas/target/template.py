@@ -6,7 +6,8 @@ Only prompts are rendered: a finished turn is what the target generated, never a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,8 @@ def render_texts(
             )
             for messages in conversations
         ]
+    with _refusals(tokenizer):
+        _flatten_globals(tokenizer)
     rendered = _applied(
         tokenizer,
         [[_for_template(message) for message in messages] for messages in conversations],
@@ -187,15 +190,13 @@ def _applied(
     tools: Sequence[Mapping[str, Any]] | None,
 ) -> Any:
     """The text of one conversation, or the texts of several."""
-    from jinja2 import TemplateError
-
     if not tokenizer.chat_template:
         raise InputError(
             "the target has no chat template",
             where=str(tokenizer.name_or_path),
             hint="use an instruction-tuned target whose folder has chat_template.jinja",
         )
-    try:
+    with _refusals(tokenizer):
         return tokenizer.apply_chat_template(
             conversations,
             tools=[dict(tool) for tool in tools] if tools else None,
@@ -203,10 +204,33 @@ def _applied(
             add_generation_prompt=generation_prompt,
             **(template_kwargs or {}),
         )
+
+
+@contextmanager
+def _refusals(tokenizer: Any) -> Iterator[None]:
+    """What a template raises, as InputError."""
+    from jinja2 import TemplateError
+
+    try:
+        yield
     except (TemplateError, TypeError, ValueError) as error:
         raise InputError(
             f"the chat template refuses the messages: {error}", where=str(tokenizer.name_or_path)
         ) from error
+
+
+def _flatten_globals(tokenizer: Any) -> None:
+    """Make the globals of the compiled template one dict.
+
+    jinja gives a template a ChainMap and copies it for each rendering, which takes as long as rendering a short prompt.
+    """
+    from transformers.utils import chat_template_utils
+
+    # not public, but the only way to the template that apply_chat_template renders
+    compiled_of = getattr(chat_template_utils, "_compile_jinja_template", None)
+    if compiled_of is not None and isinstance(tokenizer.chat_template, str):
+        compiled = compiled_of(tokenizer.chat_template)
+        compiled.globals = dict(compiled.globals)
 
 
 def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
