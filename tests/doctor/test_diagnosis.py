@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from eyas.acceptance import AcceptanceCounts
+from eyas.doctor import trials
 from eyas.doctor.causes import CAUSES
 from eyas.doctor.diagnosis import Diagnosis, EngineCounts, diagnose
 from eyas.doctor.faults import faults
@@ -18,8 +19,10 @@ from eyas.doctor.material import Material, read_material
 from eyas.doctor.trials import fed, simulate_hypothesis
 from eyas.referee.simulation import simulate
 from eyas.referee.tensorfile import read_file
+from eyas.shards import HiddenStore, ShardWriter
+from eyas.target.model import capture, load_target
 from tests.doctor.tiny_run import STEPS, TinyRun
-from tests.pipeline.sabotage import Sabotage, sabotages, write_spoiled
+from tests.pipeline.sabotage import Sabotage, ids_moved, sabotages, write_spoiled
 
 IN_FOLDER = sabotages(torch.zeros(0))
 
@@ -71,6 +74,31 @@ def test_layers_that_are_absent_are_the_default_ones(run: TinyRun, tmp_path: Pat
     assert found.cause == "aux_layers_default"
     assert found.suspects[0].change is not None
     assert found.suspects[0].change.should == "[2, 4, 5]"
+
+
+def test_layers_next_to_the_stored_ones_are_named_on_little_evidence(
+    run: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is beyond doubt here; a folder with the stored layers stays sound all the same."""
+    monkeypatch.setattr(trials, "MIN_LOG_RATIO", float("inf"))
+    moved = write_spoiled(tmp_path / "moved", run.sound, ids_moved(-1))
+    assert examined(run, moved).cause == "aux_layers_shifted"
+    assert examined(run, run.sound).cause is None
+
+
+def test_other_layers_that_predict_better_than_the_stored_ones_are_no_fault(
+    run: TinyRun, tmp_path: Path
+) -> None:
+    """A drafter from elsewhere may read what this run did not store."""
+    others = [number - 1 for number in run.profile.aux_layer_ids]
+    model = load_target(run.target, "float32")
+    writer = ShardWriter(tmp_path / "store", replace(run.store.meta, aux_layer_ids=others), shard_bytes=10**9)
+    for each in run.sequences:
+        states = capture(model, each.token_ids[None].long(), None, others)
+        writer.add(replace(each, aux=states.aux[0].clone()))
+    writer.close()
+    elsewhere = replace(run, store=HiddenStore(tmp_path / "store"))
+    assert examined(elsewhere, run.sound).cause is None
 
 
 def test_a_sound_folder_has_no_fault(run: TinyRun) -> None:

@@ -164,7 +164,18 @@ def _better(material: Material, judge: Judge) -> list[Trial]:
     trials = judge.better(repairs(material))
     if material.as_is.layer_ids != material.store_ids or not trials:
         trials += judge.better(layer_repairs(material))
-    return sorted(trials, key=lambda each: -each.advantage.nats)
+    return sorted(trials or _stored_layers(material, judge), key=lambda each: -each.advantage.nats)
+
+
+def _stored_layers(material: Material, judge: Judge) -> list[Trial]:
+    """The layers that were stored, if the folder says others and predicts no better with them.
+
+    A run stores what its drafter is trained on, and neighbours of these layers may predict nearly as well: too nearly to be
+    beyond doubt on few sequences.
+    """
+    stored = [each for each in layer_repairs(material) if each.layer_ids == material.store_ids]
+    leaning = [judge.leaning(each) for each in stored]
+    return [each for each in leaning if each is not None]
 
 
 def _certain(material: Material, finding: Finding, trials: Sequence[Trial]) -> Suspect:

@@ -34,7 +34,7 @@ to random, any change may happen to be one for the better."""
 
 @dataclass(frozen=True)
 class Trial:
-    """A repair that predicts better than the folder as it is, beyond doubt."""
+    """A repair that predicts better than the folder as it is."""
 
     hypothesis: Hypothesis
     predictions: Predictions
@@ -85,6 +85,15 @@ class Judge:
         tried = [self._try(each) for each in hypotheses]
         found = [each for each in tried if each is not None and each.convinces]
         return sorted(found, key=lambda each: -each.advantage.nats)
+
+    def leaning(self, hypothesis: Hypothesis) -> Trial | None:
+        """A repair that something speaks for already, if it predicts better at all."""
+        count = COSTLY_LEVELS[-1]
+        as_is, other = self.as_is(count), self._predict(hypothesis, count)
+        if as_is is None or other is None:
+            return None
+        found = advantage(other.per_token, as_is.per_token)
+        return Trial(hypothesis, other, found) if found.t > 0 else None
 
     def _try(self, hypothesis: Hypothesis) -> Trial | None:
         stored = self._material.store_ids
