@@ -19,7 +19,8 @@ queue() {
 }
 
 queue baseline
-queue seed train.seed=1
+queue seed-1 train.seed=1
+queue seed-2 train.seed=2
 
 queue adamw train.optimizer=adamw
 queue lr-half train.lr=1.5e-3
@@ -31,8 +32,11 @@ queue batch-512 train.batch_tokens=512
 queue batch-2048 train.batch_tokens=2048
 queue mixed-lengths train.bucket_steps=1
 queue bf16 train.precision=bf16-mixed
+queue betas 'train.betas=[0.9,0.95]'
+queue weight-decay train.weight_decay=0.1
 
 queue plain-flags train.drafter.norm_before_fc=false train.drafter.norm_before_residual=false train.drafter.norm_output=false
+queue residual-unnormed train.drafter.norm_before_residual=false
 queue fc-norm train.drafter.norm_before_fc=false train.drafter.fc_norm=true
 queue frozen-head train.freeze_lm_head=true
 queue vocab-2048 vocab.draft_vocab_size=2048
