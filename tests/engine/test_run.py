@@ -163,3 +163,17 @@ def test_a_server_that_hides_how_far_it_drafts_is_refused() -> None:
 def test_one_server_of_each_kind_is_enough() -> None:
     plain, other = (Service(f"http://{name}/v1", "vllm", None, False) for name in "ab")
     assert dict(sides([plain, other])) == {None: plain}
+
+
+def test_a_vllm_that_can_not_sample_with_a_drafter_is_not_even_started(
+    started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise ServerError("can't sample")
+
+    monkeypatch.setattr(run_module, "check_drafted_sampling", refuse)
+    with pytest.raises(ServerError, match="can't sample"):
+        run_local(served(), dealt(LEVELS, 1), server_params(), SAMPLED)
+    assert started == []
+    run_local(served(), dealt(LEVELS, 1), server_params(), GREEDY)
+    assert len(started) == 2

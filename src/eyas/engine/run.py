@@ -15,6 +15,7 @@ from eyas.engine.measure import Measurement, measure
 from eyas.engine.questions import Level, Question
 from eyas.engine.runs import Runs, Variant, same_answers, stored_answers
 from eyas.errors import ServerError
+from eyas.serving.drafted import check_drafted_sampling
 from eyas.serving.endpoint import check_model
 from eyas.serving.params import ServerParams
 from eyas.serving.vllm import LocalVllm
@@ -59,8 +60,10 @@ def run_local(
         asking: how they are asked.
 
     Raises:
-        ServerError: a server did not start, died, or served without counting drafts.
+        ServerError: a server did not start, died, served without counting drafts, or could not sample with a drafter.
     """
+    if not asking.greedy:
+        check_drafted_sampling(server)
     measured: list[dict[Variant, Measurement]] = []
     margins: Margins = {}
     for number, levels in enumerate(rounds):
