@@ -118,7 +118,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--run", type=Path, default=Path(), help="root of a finished run; default: here")
-    parser.add_argument("--drafter", action="append", required=True, metavar="NAME=FOLDER")
+    parser.add_argument("--drafter", action="append", metavar="NAME=FOLDER", help="default: the run's export")
     parser.add_argument("--draft-tokens", type=int, nargs="+", default=[1, 3, 5])
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--out", type=Path, help="folder for the whole reports")
