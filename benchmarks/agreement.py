@@ -123,9 +123,8 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--out", type=Path, help="folder for the whole reports")
     given = parser.parse_args()
-    drafters = {
-        name: Path(folder).resolve() for name, folder in (each.split("=", 1) for each in given.drafter)
-    }
+    named = given.drafter or [f"exported={given.run / paths.export('vllm')}"]
+    drafters = {name: Path(folder).resolve() for name, _, folder in (each.partition("=") for each in named)}
     out = given.out.resolve() if given.out else None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line per request
