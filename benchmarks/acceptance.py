@@ -6,7 +6,7 @@ Reads data/hidden/eval, models/target, models/drafter and models/export of a fin
 sequences so many, spread over the store, or all.
 
 The other side keeps keys and values, takes a round's new tokens in one pass and then drafts token by token, in torch too
-and with the same weights, one answer after another. Both sides must count the same.
+and with the same weights, one answer after another, for one number of draft tokens after the other. Both sides must count the same.
 """
 
 from __future__ import annotations
@@ -134,10 +134,10 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - started, result
 
 
-def all_counts(sequential: Sequential, part: Part) -> AcceptanceCounts:
-    total = AcceptanceCounts(0, [0] * DRAFT_TOKENS)
+def all_counts(sequential: Sequential, part: Part, draft_tokens: int) -> AcceptanceCounts:
+    total = AcceptanceCounts(0, [0] * draft_tokens)
     for states in part.sequences:
-        total = total + sequential.walk(states, DRAFT_TOKENS)
+        total = total + sequential.walk(states, draft_tokens)
     return total
 
 
@@ -156,19 +156,28 @@ def main() -> None:
         return replay(drafter, vocab, part, embedding, draft_tokens).rounds
 
     batched(1)  # the first call allocates
-    slow, expected = timed(lambda: all_counts(sequential, part))
-    print(f"{wanted} sequences, {expected.drafts} rounds, {torch.get_num_threads()} threads")
-    print(f"sequential, {DRAFT_TOKENS} draft tokens: {slow:.2f} core-s")
-    for draft_tokens in (DRAFT_TOKENS, MOST):
-        fast, rounds = min(
-            (timed(partial(batched, draft_tokens)) for _ in range(3)), key=lambda pair: pair[0]
-        )
-        found = count(rounds.filter(pl.col("draft_tokens") == DRAFT_TOKENS), DRAFT_TOKENS)
-        same = (found.drafts, found.accepted_at) == (expected.drafts, expected.accepted_at)
+    slow: list[float] = []
+    expected: list[AcceptanceCounts] = []
+    for draft_tokens in range(1, DRAFT_TOKENS + 1):
+        seconds, counts = timed(partial(all_counts, sequential, part, draft_tokens))
+        slow.append(seconds)
+        expected.append(counts)
+        print(f"sequential, {draft_tokens} draft tokens: {seconds:.2f} core-s, {counts.drafts} rounds")
+    print(f"{wanted} sequences, {torch.get_num_threads()} threads")
+    for most in (DRAFT_TOKENS, MOST):
+        fast, rounds = min((timed(partial(batched, most)) for _ in range(3)), key=lambda pair: pair[0])
+        same = all(_counted(rounds, each) for each in expected)
         print(
-            f"batched, 1 to {draft_tokens} draft tokens: {fast:.2f} core-s, {slow / fast:.0f} times as fast, "
-            f"{'the same counts' if same else f'OTHER COUNTS: {found} and {expected}'}"
+            f"batched, 1 to {most} draft tokens: {fast:.2f} core-s, {sum(slow) / fast:.0f} times as fast as 1 to "
+            f"{DRAFT_TOKENS} one after another, {slow[-1] / fast:.0f} times as {DRAFT_TOKENS} alone, "
+            f"{'the same counts' if same else f'OTHER COUNTS than {expected}'}"
         )
+
+
+def _counted(rounds: pl.DataFrame, expected: AcceptanceCounts) -> bool:
+    draft_tokens = len(expected.accepted_at)
+    found = count(rounds.filter(pl.col("draft_tokens") == draft_tokens), draft_tokens)
+    return (found.drafts, found.accepted_at) == (expected.drafts, expected.accepted_at)
 
 
 if __name__ == "__main__":

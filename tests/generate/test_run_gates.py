@@ -123,9 +123,13 @@ def test_another_model_behind_the_last_verdict_stops_the_run(server: ScriptedSer
     """A gateway changes the model behind a name in the middle: none of its answers is kept."""
     write_prompts("a", PROMPTS)
     numbers = count(1)
-    server.script = lambda prompt, number: Scripted(
-        completion(prompt, model=MODEL if next(numbers) <= 150 else "other")
-    )
+
+    def script(prompt: str, number: int) -> Scripted:
+        if next(numbers) <= 150:
+            return Scripted(completion(prompt, model=MODEL))
+        return Scripted(completion(prompt, model="other"), delay_s=1.0)  # all good ones are there by then
+
+    server.script = script
     with pytest.raises(GateError, match=f"asked {MODEL}, but other answered"):
         generate(stream=stream)
     with open_journal("a", profile(), generate_params()) as journal:
