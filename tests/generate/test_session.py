@@ -346,6 +346,17 @@ def test_one_start_answers_all_fresh_datasets(started: type[StartedServer]) -> N
     assert not (paths.RESPONSES / "d").exists()
 
 
+@pytest.mark.parametrize(("temperature", "asked"), [(0.0, 0), (0.7, 1)])
+def test_whether_sampling_can_be_measured_is_asked_when_answers_are_sampled(
+    started: type[StartedServer], monkeypatch: pytest.MonkeyPatch, temperature: float, asked: int
+) -> None:
+    questions: list[object] = []
+    monkeypatch.setattr(session_module, "warn_of_drafted_sampling", questions.append)
+    write_prompts("a", PROMPTS[:3])
+    assert len(generate("a", temperature=temperature)) == 3
+    assert len(questions) == asked
+
+
 def test_stale_and_missing_prompts_are_not_asked_ahead(started: type[StartedServer]) -> None:
     write_prompts("a", PROMPTS[:3])
     write_prompts("b", ["made from older params"], inputs="0" * 64)

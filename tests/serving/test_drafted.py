@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eyas.errors import ServerError
-from eyas.serving.drafted import PROBE, check_drafted_sampling
+from eyas.serving.drafted import PROBE, check_drafted_sampling, warn_of_drafted_sampling
 from tests.serving.example import server_params
 
 
@@ -33,6 +33,19 @@ def test_a_vllm_that_leaves_temperatures_unset_is_refused(prints: Path) -> None:
     assert "vllm#55005" in caught.value.what
     assert "generate.temperature 0" in str(caught.value.hint)
     assert caught.value.where == str(prints)
+
+
+def test_whoever_samples_answers_hears_it_early(prints: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(prints, "echo false")
+    with caplog.at_level(logging.WARNING):
+        warn_of_drafted_sampling(server_params())
+    (record,) = caplog.records
+    assert "the engine stage will not run here" in record.message
+    assert "dvc repro evaluate" in record.message
+    write(prints, "echo true")
+    caplog.clear()
+    warn_of_drafted_sampling(server_params())
+    assert caplog.records == []
 
 
 def test_a_sound_one_is_let_through(prints: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -22,6 +22,7 @@ from eyas.generate.run import Asking, Run, Servers
 from eyas.generate.table import PromptTable
 from eyas.hashing import digest
 from eyas.journal import Journal
+from eyas.serving.drafted import warn_of_drafted_sampling
 from eyas.serving.endpoint import check_models, effective_proxy, external_base_urls
 from eyas.serving.params import ServerParams
 from eyas.serving.vllm import LocalVllm
@@ -140,6 +141,8 @@ class Session:
 
     def _local(self) -> Servers:
         name = self._profile.name
+        if self._params.temperature > 0:
+            warn_of_drafted_sampling(self._server)
         vllm = self._stack.enter_context(
             LocalVllm(
                 paths.TARGET,

@@ -61,3 +61,11 @@ def check_drafted_sampling(params: ServerParams) -> None:
             where=str(python),
             hint="measure on a GPU, or with generate.temperature 0; `dvc repro evaluate` simulates sampling without a server",
         )
+
+
+def warn_of_drafted_sampling(params: ServerParams) -> None:
+    """Say it when answers are sampled, long before there is a drafter: the engine stage would be the last to run."""
+    try:
+        check_drafted_sampling(params)
+    except ServerError as error:
+        logger.warning("the engine stage will not run here: %s. To do: %s", error.what, error.hint)
