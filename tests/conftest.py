@@ -3,7 +3,12 @@ from __future__ import annotations
 import os
 import signal
 
+import hypothesis
 import pytest
+
+# no deadline: how long an example takes says what else the machine does
+hypothesis.settings.register_profile("eyas", deadline=None)
+hypothesis.settings.load_profile("eyas")
 
 
 @pytest.fixture(autouse=True)

@@ -81,7 +81,7 @@ def test_an_error_is_not_done_and_replaces_no_answer(tmp_path: Path) -> None:
         assert journal.error("a") is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), garbage=st.binary(max_size=12).filter(lambda tail: b"\n" not in tail))
 def test_a_file_cut_at_any_byte_keeps_every_whole_line(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, garbage: bytes
@@ -285,7 +285,7 @@ def test_errors_stand_at_the_start_of_their_line(tmp_path: Path) -> None:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     entries=st.lists(
         st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=3), st.booleans()), max_size=12

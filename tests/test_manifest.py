@@ -43,7 +43,7 @@ def laid_out(parts: list[ShardPart], directory: Path) -> Path:
     return directory
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(parts=parts_of_a_store())
 def test_any_index_comes_back(parts: list[ShardPart], tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = laid_out(parts, tmp_path_factory.mktemp("manifest") / "store")

@@ -69,7 +69,7 @@ def test_round_trip(sequences: list[SequenceStates], store: Path) -> None:
             opened[wrong]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     masks=st.lists(st.lists(st.booleans(), min_size=1, max_size=30), max_size=12),
     shard_bytes=st.integers(1, 6000),
@@ -303,7 +303,7 @@ def test_refused_when_read(store: Path, damage: Any, name: str, message: str) ->
         assert f"dvc pull {store.as_posix()}" in str(caught.value.hint)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(place=st.integers(0), bit=st.integers(0, 7), dtype=st.sampled_from(list(STORAGE_TYPES)))
 def test_any_flipped_bit_is_found(
     place: int, bit: int, dtype: str, tmp_path_factory: pytest.TempPathFactory

@@ -78,7 +78,7 @@ def test_massive_values_do_not_drown_the_others() -> None:
     assert (kept[0, beside] - values[0, beside]).abs().max() < plain_step / 4
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     size=st.integers(1, 200),

@@ -55,7 +55,7 @@ def layouts(draw: st.DrawFn) -> list[list[int]]:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     anchors=layouts(),
     steps=st.integers(0, 6),

@@ -143,7 +143,7 @@ objectives = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sequences=st.lists(sequence(), min_size=1, max_size=3).filter(has_anchor),
     steps=st.integers(1, 7),

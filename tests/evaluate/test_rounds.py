@@ -98,7 +98,7 @@ def enumerated(follow: Array, draft_tokens: int, spare: int) -> Enumerated:
     return Enumerated(weight, accepted_at)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 5), st.integers(1, 3), st.integers(0, 2), st.data())
 def test_expected_rounds_equal_an_enumeration(
     anchors: int, most: int, spare: int, data: st.DataObject
@@ -116,7 +116,7 @@ def test_expected_rounds_equal_an_enumeration(
             )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 6), st.integers(1, 4), st.data())
 def test_tokens_are_conserved(anchors: int, most: int, data: st.DataObject) -> None:
     """Accepted tokens and one of the target's for each round are all tokens behind the first, or overshoot the end."""

@@ -347,7 +347,7 @@ def scripts(draw: st.DrawFn) -> Script:
     return Script(draw(st.sampled_from([None, None, "s"])), tuple(steps))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @forall(
     st.lists(scripts(), min_size=1, max_size=14), st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 8)
 )

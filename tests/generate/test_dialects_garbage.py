@@ -81,7 +81,7 @@ def check(read: Any) -> None:
 
 
 @pytest.mark.parametrize("server", WHOLE)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), turn=st.sampled_from(list(TURNS.values())), garbage=JSON)
 def test_in_one_piece(server: str, tokenizer: Path, data: st.DataObject, turn: Turn, garbage: Any) -> None:
     reply = WHOLE[server](turn)
@@ -90,7 +90,7 @@ def test_in_one_piece(server: str, tokenizer: Path, data: st.DataObject, turn: T
 
 
 @pytest.mark.parametrize("server", EVENTS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), turn=st.sampled_from(list(TURNS.values())), garbage=JSON, done=st.booleans())
 def test_in_a_stream(
     server: str, tokenizer: Path, data: st.DataObject, turn: Turn, garbage: Any, done: bool

@@ -95,7 +95,7 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("name", STREAMS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     turn=turns(), random=st.randoms(use_true_random=False), think=st.sampled_from([None, THINK, PREFILLED])
 )
@@ -116,7 +116,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tokenizer(tmp_path_factory.mktemp("target"))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     turn=turns(),
     random=st.randoms(use_true_random=False),

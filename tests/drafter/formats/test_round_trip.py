@@ -68,7 +68,7 @@ def drafters(draw: st.DrawFn) -> tuple[TargetProfile, DrafterConfig, VocabMap]:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(drafters(), st.sampled_from(["float32", "bfloat16", "float16"]))
 def test_nothing_is_lost_and_nothing_assumed(
     name: str, drawn: tuple[TargetProfile, DrafterConfig, VocabMap], dtype: str
